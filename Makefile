@@ -6,7 +6,7 @@ WORKERS ?= 3
 SOURCES := webapp experiments training_runtime edt_client tools
 # What needs no process, broker or browser: deciders, formats, and who may import whom.
 FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_membership.py tests/engine/test_tree.py \
-    tests/host/test_reconcile.py tests/host/test_reconcile_stations.py tests/client tests/notebooks/test_cell.py
+    tests/host/test_reconcile.py tests/host/test_reconcile_agents.py tests/client tests/notebooks/test_cell.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo up node test check lint bench gpu-check packages tensorflow clean setup setup-test setup-bench browser

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks._network import LOOPBACK, Machine, linked, plug
 from tests.engine.faults import FAULTS
-from tests.engine.harness import Run, Station, Warm, in_session, until_gone
+from tests.engine.harness import RemoteAgent, Run, Warm, in_session, until_gone
 from training_runtime.elastic.processes.process_handles import is_stopped
 
 HANG_S = 1.0
@@ -67,17 +67,17 @@ class Machines:
 
     def __init__(self, run: Run, count: int, *, away: Warm, home: Machine) -> None:
         self._run, self._home = run, home
-        self._stations = [Away(run, f"station-{i}", warm=away) for i in range(1, count)]
+        self._agents = [Away(run, f"agent-{i}", warm=away) for i in range(1, count)]
         self._back = 0.0  # when the cable is put in again
 
     def members(self, *slots: int) -> None:
-        count = len(self._stations) + 1
-        for i, machine in enumerate((self._run, *self._stations)):
+        count = len(self._agents) + 1
+        for i, machine in enumerate((self._run, *self._agents)):
             machine.members(*(slot for slot in slots if slot % count == i))
 
     def look(self) -> None:
-        for station in self._stations:
-            station.look()
+        for agent in self._agents:
+            agent.look()
         if self._back and time.monotonic() > self._back:
             self._plug(out_s=0)
 
@@ -93,31 +93,32 @@ class Machines:
             pids = [pid for pid in children(self._run.pid) if pid not in {parent(worker) for worker in self._run.workers.values()}]
         elif victim == "cable":
             self._plug(out_s=OUT_S[self._run.step() % len(OUT_S)])
-        elif not victim.startswith(("station", "its", "machine")):
+        elif not victim.startswith(("remote agent", "its", "machine")):
             return False
-        elif self._stations:
-            station = self._stations[0]
-            fork_servers = {parent(worker) for worker in station.workers.values()}
+        elif self._agents:
+            agent = self._agents[0]
+            fork_servers = {parent(worker) for worker in agent.workers.values()}
             if victim == "machine":
-                pids = in_session(station.pid)
-            elif victim.startswith("station"):
-                pids = [station.pid]
+                pids = in_session(agent.pid)
+            elif victim.startswith("remote agent"):
+                pids = [agent.pid]
             else:
-                pids = [pid for pid in children(station.pid) if (pid in fork_servers) == (victim == "its fork server")]
+                pids = [pid for pid in children(agent.pid) if (pid in fork_servers) == (victim == "its fork server")]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP if victim == "station stops" else signal.SIGKILL)
+                os.kill(pid, signal.SIGSTOP if victim == "remote agent stops" else signal.SIGKILL)
         return True
 
     def close(self) -> None:
-        for station in self._stations:
-            station.close()
+        for agent in self._agents:
+            agent.close()
         if self._back:
             self._plug(out_s=0)
 
 
-class Away(Station):
-    """A station that is started again whenever it has not ended for good. One that shows nothing for long is ended, as its host would."""
+class Away(RemoteAgent):
+    """A remote agent that is started again whenever it has not ended for good. One that shows nothing for long is ended, as its host
+    would."""
 
     wanted: tuple[int, ...] = ()
     stopped_at = 0.0
@@ -239,7 +240,8 @@ class Played(Run):
 
 @dataclass(frozen=True)
 class Stage:
-    """What schedules are played on: so many machines, `home` the one of drivers. Drivers are forked from `warm`, stations from `away`."""
+    """What schedules are played on: so many machines, `home` the one of drivers. Drivers are forked from `warm`, remote agents from
+    `away`."""
 
     warm: Warm
     away: Warm

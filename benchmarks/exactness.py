@@ -4,8 +4,8 @@ A schedule grants other slots at random steps (grow, shrink, move, suspend) and 
 phases: workers of any rank, the driver, the fork server, or several at once (see tests/engine/faults.py). Compared are the final weights
 with the optimizer's state, every step's metrics, every validation, and that the journal has each line once. All runs are forked from one
 warm process, so a schedule takes about a second. `--seed N` replays from there, `--count N`, `--seconds N`. With `--machines N` the slots
-are those of so many machines, of which whole ones may be lost, their stations and bridges too. With `--link 1gbit` (as root) a cable of
-that rate leads to all but the first, and is pulled out for a while.
+are those of so many machines, of which whole ones may be lost, their remote agents and bridges too. With `--link 1gbit` (as root) a cable
+of that rate leads to all but the first, and is pulled out for a while.
 
 With `--programs` not one script is played but random ones, which cross what users' scripts do (see `benchmarks._programs`), each on some
 schedules. One that ends with a sentence that refuses it must be refused on every schedule.
@@ -89,7 +89,7 @@ def arguments_of(job: dict[str, Any]) -> tuple[str, ...]:
 
 def elsewhere(faults: list[dict[str, Any]], rng: random.Random, *, cable: bool) -> list[dict[str, Any]]:
     """What only a run on several machines knows."""
-    kinds = ("bridge", "station", "its bridge", "its fork server", "machine", "station stops", *(["cable"] * 6 * cable))
+    kinds = ("bridge", "remote", "its bridge", "its fork server", "machine", "remote agent stops", *(["cable"] * 6 * cable))
     return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
 
 

@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks._network import LOOPBACK, Machine, linked
 from benchmarks.models import MODELS, fabric_script
 from benchmarks.peers import ddp
-from tests.engine.harness import Run, Station, Warm
+from tests.engine.harness import RemoteAgent, Run, Warm
 
 AROUND = 20  # steps to each side of a change among which the longest gap is looked for
 
@@ -30,7 +30,7 @@ def ours(machines: Sequence[Machine], warm: Sequence[Warm], name: str, seconds: 
     with tempfile.TemporaryDirectory() as folder:
         env = {"EDT_ADDRESS": machines[0].address}
         run = Run(warm[0], Path(folder), fabric_script(name), "100000", "2", max_slots=2, env=env)
-        other = Station(run, "other", warm=warm[1])
+        other = RemoteAgent(run, "other", warm=warm[1])
         try:
             run.members(0)
             run.until_step(AROUND)

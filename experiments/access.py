@@ -326,7 +326,7 @@ def _cluster_admin(user: AnyUser) -> None:
 
 
 def _run(pk: int) -> TrainingRun:
-    return _fetch(TrainingRun.objects.select_related("experiment__project", "version__definition", "submitted_by", "home"), pk, "run")
+    return _fetch(TrainingRun.objects.select_related("experiment__project", "version__definition", "submitted_by", "head_node"), pk, "run")
 
 
 def _fetch(found: QuerySet[M], pk: int, what: str) -> M:

@@ -131,12 +131,12 @@ def slots_of(run: TrainingRun) -> set[int]:
 class Host:
     """Stands where the node host does: takes in what is wanted and says what it sees. It obeys at once, unless told to hold on.
 
-    `stations`: what it says of the run's station instead, by run, once that is wanted.
+    `agents`: what it says of the run's remote agent instead, by run, once that is wanted.
     """
 
     node: Node
     revision: int = 0
-    stations: dict[int, RunObservation] = field(default_factory=dict)
+    agents: dict[int, RunObservation] = field(default_factory=dict)
 
     def apply(
         self,
@@ -162,16 +162,16 @@ class Host:
         return observation
 
     def _see(self, wish: WantedRun, holding: set[int], exit_code: int | None) -> RunObservation:
-        run, station = wish.spec.run, wish.spec.station
-        if station and run in self.stations:
-            return self.stations[run]
+        run, remote = wish.spec.run, wish.spec.remote
+        if remote and run in self.agents:
+            return self.agents[run]
         if exit_code is not None:
-            return _ended(run, exit_code, station=station, attempt=wish.spec.attempt)
-        return RunObservation(run=run, attempt=wish.spec.attempt, state="running", holding=tuple(sorted(holding)), station=station)
+            return _ended(run, exit_code, remote=remote, attempt=wish.spec.attempt)
+        return RunObservation(run=run, attempt=wish.spec.attempt, state="running", holding=tuple(sorted(holding)), remote=remote)
 
 
-def _ended(run: int, exit_code: int, *, station: bool = False, attempt: int = 1) -> RunObservation:
-    return RunObservation(run=run, attempt=attempt, state="exited", holding=(), exit_code=exit_code, station=station)
+def _ended(run: int, exit_code: int, *, remote: bool = False, attempt: int = 1) -> RunObservation:
+    return RunObservation(run=run, attempt=attempt, state="exited", holding=(), exit_code=exit_code, remote=remote)
 
 
 def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:

@@ -8,8 +8,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the driver of a run can be reached by its stations on machines that share no folder with it. `token`: who knows it belongs to
-    the run."""
+    """Where the driver of a run can be reached by its remote agents on machines that share no folder with it. `token`: who knows it belongs
+    to the run."""
 
     address: str
     port: int
@@ -18,7 +18,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Meets:
-    """Driver -> node host, on connection and when it changes: stations of the run can reach it at this port of the machine's address."""
+    """Driver -> node host, on connection and when it changes: remote agents of the run can reach it at this port of the machine's
+    address."""
 
     port: int
     token: str = field(repr=False)

@@ -17,4 +17,4 @@ def packages(seen: Observation) -> tuple[object, object]:
 
 
 def _news_of(run: RunObservation) -> tuple[object, ...]:
-    return (run.run, run.attempt, run.state, run.holding, run.exit_code, run.detail, run.station, run.gave_up, run.meeting)
+    return (run.run, run.attempt, run.state, run.holding, run.exit_code, run.detail, run.remote, run.abandoned, run.meeting)

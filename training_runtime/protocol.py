@@ -2,7 +2,7 @@
 
 Three conversations use them, each over a Unix stream socket:
   node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
-  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported, Meets   (a station: no Grown, no Meets)
+  node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported, Meets   (a remote agent: no Grown, no Meets)
 Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them; those that
 people give their runs do.
 
@@ -51,13 +51,13 @@ class RunSpec:
     project and definition), already filtered; `secrets` those whose values nobody may see, in nothing that is shown of the run.
     `environment`: the folder of its packages, as its node calls it (see EnvironmentSeen); empty: those that every run has.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
-    instead of the first step (empty: it does not). `station`: the run's driver is on another machine; what starts here runs the same script
+    instead of the first step (empty: it does not). `remote`: the run's driver is on another machine; what starts here runs the same script
     up to train(), finds the driver, and forks the workers of this machine's slots. `data_root` is the folder that `data_dir` lies in or is
     (empty: it is), `elastic` what the training definition says: the work is done by workers, and the driver uses no device. `torchrun`: the
     script runs once on each slot as torchrun runs it: "elastic" on as many slots as there are, "fixed" on `max_slots`; `max_restarts`:
     how often it is started again after a worker has failed. `network`: it may have it. `release_grace_s`: for leaving a slot that is asked
-    back, 0: the machine's. `apart`: it must not start in a box that does not keep people's code apart, as the node has said it does.
-    `address`: where the run's other machines reach this one; empty: as the host was started with. `meeting`: of a station whose
+    back, 0: the machine's. `isolated`: it must not start in a box that does not keep people's code apart, as the node has said it does.
+    `address`: where the run's other machines reach this one; empty: as the host was started with. `meeting`: of a remote agent whose
     `result_dir` is no folder of its driver's: that is met there, and files go between the two.
     """
 
@@ -72,7 +72,7 @@ class RunSpec:
     env: dict[str, str] = field(default_factory=dict)
     attempt: int = 1
     continue_from: str = ""
-    station: bool = False
+    remote: bool = False
     data_root: str = ""
     elastic: bool = True
     torchrun: Literal["", "elastic", "fixed"] = ""
@@ -81,15 +81,15 @@ class RunSpec:
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     network: bool = False
     release_grace_s: float = 0.0
-    apart: bool = False
+    isolated: bool = False
     address: str = ""
     meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)
 class WantedRun:
-    """What the studio wants of a run on this node: its driver (or its station) alive, holding exactly `slots`, for `reason`. They are slots
-    of this node: those on others are told to the stations there."""
+    """What the studio wants of a run on this node: its driver (or its remote agent) alive, holding exactly `slots`, for `reason`. They are
+    slots of this node: those on others are told to the remote agents there."""
 
     spec: RunSpec
     slots: tuple[SlotRef, ...]
@@ -176,9 +176,9 @@ class RunObservation:
     was counted; both only grow, so whoever sees them twice knows the share in between. `slots`: the same of each slot on which a worker is
     now; None where that is left out, since only the journal has grown.
 
-    `station`: it is not the run's driver but its station here: what it holds and did is said of this node alone, its journal's size is 0,
-    and its exit code says nothing of the run. `gave_up`: it cannot work on this machine, as `detail` says, and is not started again.
-    `meeting`: where stations reach the driver, once they can.
+    `remote`: it is not the run's driver but its remote agent here: what it holds and did is said of this node alone, its journal's size is
+    0, and its exit code says nothing of the run. `abandoned`: it cannot work on this machine, as `detail` says, and is not started again.
+    `meeting`: where remote agents reach the driver, once they can.
     """
 
     run: int
@@ -191,8 +191,8 @@ class RunObservation:
     busy_s: float | None = None
     counted_s: float = 0.0
     slots: tuple[SlotSeen, ...] | None = None
-    station: bool = False
-    gave_up: bool = False
+    remote: bool = False
+    abandoned: bool = False
     meeting: Meeting | None = None
 
 
@@ -263,8 +263,8 @@ class Authenticate:
 
 @dataclass(frozen=True)
 class Members:
-    """Node host -> driver or station: the run's granted slots on this node, all of them, in order. None on any node: suspend at the next
-    step boundary. `suspend`: that is so whatever other nodes offer. `meeting`: see RunSpec."""
+    """Node host -> driver or remote agent: the run's granted slots on this node, all of them, in order. None on any node: suspend at the
+    next step boundary. `suspend`: that is so whatever other nodes offer. `meeting`: see RunSpec."""
 
     revision: int
     slots: tuple[SlotRef, ...]

@@ -8,5 +8,5 @@ look      what there is: runs, logs, metrics, files, compared
 act       what is done to runs
 cluster   slots and machines
 what_if   when runs end, and would end; last week under another policy
-shown     how things are printed, or as JSON
+output    how things are printed, or as JSON
 """

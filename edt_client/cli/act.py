@@ -9,9 +9,9 @@ import click
 
 from edt_client import comments, operations
 from edt_client.calls import Operation
-from edt_client.cli import shown, values
+from edt_client.cli import output, values
 from edt_client.cli.look import complete_run, run_argument
-from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.cli.output import as_json, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.errors import ClientError
 from edt_client.things import RunFacts
@@ -114,7 +114,7 @@ def go_on(studio: Studio, run: int, command: str, as_json: bool) -> None:
     Example: edt continue 7
     """
     facts = studio.do(operations.go_on(run, command=command))
-    say_json(facts) if as_json else shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts))])
+    say_json(facts) if as_json else output.table(("run", "command", "state"), [(facts.id, facts.command, output.state(facts))])
 
 
 @click.command("rerun")
@@ -143,7 +143,7 @@ def rerun(studio: Studio, run: int, words: tuple[str, ...], slots: tuple[int, in
     if as_json:
         say_json(made)
     else:
-        shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts)) for facts in made])
+        output.table(("run", "command", "state"), [(facts.id, facts.command, output.state(facts)) for facts in made])
 
 
 @click.command("checkpoints")
@@ -176,7 +176,7 @@ def checkpoints(
     found = said["best"]
     words = ((each["removed"] and "removed") or (found and found["step"] == each["step"] and "best") or "" for each in said["items"])
     rows = [(each["epoch"], each["step"], each["size_bytes"], word) for each, word in zip(said["items"], words, strict=True)]
-    shown.table(("epoch", "step", "bytes", ""), rows)
+    output.table(("epoch", "step", "bytes", ""), rows)
 
 
 @click.command("comment")
@@ -196,7 +196,7 @@ def comment(studio: Studio, run: int, text: str, as_json: bool) -> None:
         say_json(made) if as_json else click.echo(f"Comment {made['id']} on run {run}.")
         return
     found = studio.do(comments.comments(run))
-    say_json(found) if as_json else shown.table(("author", "at", "text"), [(each["author"], each["at"], each["text"]) for each in found])
+    say_json(found) if as_json else output.table(("author", "at", "text"), [(each["author"], each["at"], each["text"]) for each in found])
 
 
 COMMANDS = (stop, pause, resume, priority, slots, checkpoints, comment, go_on, rerun)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from edt_client import importing
-from edt_client.cli.shown import as_json, project_for, say_json, with_studio
+from edt_client.cli.output import as_json, project_for, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.importing import Kept
 from edt_client.things import Import

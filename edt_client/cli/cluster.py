@@ -11,8 +11,8 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from edt_client.cli import shown
-from edt_client.cli.shown import as_json, console, literal, say_json, with_studio
+from edt_client.cli import output
+from edt_client.cli.output import as_json, console, literal, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.errors import NoAnswer
 from edt_client.things import Slot
@@ -98,7 +98,7 @@ def usage(studio: Studio, as_json: bool, as_csv: bool, **asked: Any) -> None:
     if rows:
         rows.append(("total", "", "", "", f"{found['slot_s'] / 3600:.2f}", "", found["cost"] if float(found["cost"]) else ""))
     cost = f"cost {found['currency']}".strip()
-    shown.table((asked["by"], "runs", "CPU slot-hours", "GPU slot-hours", "slot-hours", "utilization", cost), rows)
+    output.table((asked["by"], "runs", "CPU slot-hours", "GPU slot-hours", "slot-hours", "utilization", cost), rows)
 
 
 def _no_formula(cell: object) -> object:

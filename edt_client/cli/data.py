@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from edt_client import data, operations
-from edt_client.cli import shown
-from edt_client.cli.shown import as_json, project_for, say_json, with_studio
+from edt_client.cli import output
+from edt_client.cli.output import as_json, project_for, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.errors import ClientError
 from edt_client.things import DataAsset
@@ -67,7 +67,7 @@ def data_sets(studio: Studio, address: str, project: str, delete: bool, delete_a
         if delete or delete_all:
             raise ClientError("Name what to delete: edt data NAME@2 --delete, or edt data NAME --delete-all.")
         sets = studio.do(data.sets(found.id))
-        say_json(sets) if as_json else shown.table(("id", "name", "newest", "versions", "files", "bytes"), [_row(each) for each in sets])
+        say_json(sets) if as_json else output.table(("id", "name", "newest", "versions", "files", "bytes"), [_row(each) for each in sets])
         return
     asset = studio.do(data.version_of(found.id, address, only=True))
     if delete or delete_all:
@@ -75,7 +75,7 @@ def data_sets(studio: Studio, address: str, project: str, delete: bool, delete_a
         return
     versions = studio.do(data.versions(asset.id))
     columns = ("id", "version", "note", "files", "bytes", "uploaded by")
-    say_json(versions) if as_json else shown.table(columns, [_version_row(each) for each in versions])
+    say_json(versions) if as_json else output.table(columns, [_version_row(each) for each in versions])
 
 
 def _delete(studio: Studio, asset: DataAsset, address: str, *, all_versions: bool, yes: bool, as_json: bool) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from edt_client import data, operations, packing, sending
-from edt_client.cli import follow, shown, values
-from edt_client.cli.shown import as_json, project_for, say_json, with_studio
+from edt_client.cli import follow, output, values
+from edt_client.cli.output import as_json, project_for, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.things import Project, Version
@@ -97,7 +97,7 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
     if as_json:
         say_json({"experiment": made[0].experiment, "runs": made})
         return
-    shown.table(("run", "command", "state"), [(facts.id, facts.command, shown.state(facts)) for facts in made])
+    output.table(("run", "command", "state"), [(facts.id, facts.command, output.state(facts)) for facts in made])
     follow_up = f"edt ls --experiment {made[0].experiment} shows them again, edt compare"
     click.echo(f"{follow_up} {' '.join(str(facts.id) for facts in made[:4])} compares.", err=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from edt_client import operations
-from edt_client.cli import shown
+from edt_client.cli import output
 from edt_client.client import Run
 from edt_client.errors import NoAnswer
 from edt_client.plots import number
@@ -70,7 +70,7 @@ class Followed:
             return
         self._said = said
         if self.as_json:
-            shown.say_json({"event": "state", "run": facts.id, "state": facts.state, "slots": facts.slots, "reason": facts.state_reason})
+            output.say_json({"event": "state", "run": facts.id, "state": facts.state, "slots": facts.slots, "reason": facts.state_reason})
         else:
             self._note(said)
 
@@ -81,7 +81,7 @@ class Followed:
             return
         if self.as_json:
             values = {name: {"step": step, "value": value} for name, (step, value) in last.items()}
-            shown.say_json({"event": "metrics", "run": self.run.facts.id, "metrics": values})
+            output.say_json({"event": "metrics", "run": self.run.facts.id, "metrics": values})
         elif time.monotonic() - self._at > SAID_EVERY_S:
             self._at = time.monotonic()
             words = ", ".join(f"{name} {number(value)}" for name, (_, value) in sorted(last.items())[:4] if value is not None)
@@ -92,7 +92,7 @@ class Followed:
             return
         self.offset = end
         if self.as_json:
-            shown.say_json({"event": "log", "run": self.run.facts.id, "text": text})
+            output.say_json({"event": "log", "run": self.run.facts.id, "text": text})
         else:
             click.echo(text, nl=False)
 
@@ -120,7 +120,7 @@ def watch(run: Run, *, as_json: bool) -> int:
                 return 130
             continue
         if as_json:
-            shown.say_json({"event": "ended", "run": facts.id, "state": facts.state, "metrics": facts.metrics})
+            output.say_json({"event": "ended", "run": facts.id, "state": facts.state, "metrics": facts.metrics})
         else:
             _outcome(facts)
         return facts.exit_status
@@ -128,8 +128,8 @@ def watch(run: Run, *, as_json: bool) -> int:
 
 def _outcome(facts: RunFacts) -> None:
     error = f": {facts.error_message}" if facts.state == "failed" and facts.error_message else ""
-    took = shown.lasted(facts)
-    click.echo(f"Run {facts.id} {facts.state}{f' after {took}' if took else ''}{error}. {shown.best(facts)}".strip(), err=True)
+    took = output.lasted(facts)
+    click.echo(f"Run {facts.id} {facts.state}{f' after {took}' if took else ''}{error}. {output.best(facts)}".strip(), err=True)
     click.echo(facts.url, err=True)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.cli.output import as_json, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.login import keep_token
 from edt_client.login import login as log_in

@@ -13,8 +13,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from edt_client import operations, points
-from edt_client.cli import follow, models, shown
-from edt_client.cli.shown import as_json, console, say_json, with_studio
+from edt_client.cli import follow, models, output
+from edt_client.cli.output import as_json, console, say_json, with_studio
 from edt_client.client import Run, Studio
 from edt_client.errors import ClientError
 from edt_client.plots import braille, number
@@ -48,7 +48,7 @@ def projects(studio: Studio, as_json: bool) -> None:
     if as_json:
         say_json(found)
     else:
-        shown.table(("id", "name", "your role", "made by"), [(each.id, each.name, each.role, each.created_by) for each in found])
+        output.table(("id", "name", "your role", "made by"), [(each.id, each.name, each.role, each.created_by) for each in found])
 
 
 @click.command("ls")
@@ -97,9 +97,9 @@ def ls(
     if as_json:
         say_json(found)
         return
-    shown.table(
+    output.table(
         ("run", "name", "state", "step", "slots", "time", "metrics"),
-        [(f.id, f.name, shown.state(f), shown.how_far(f), f.slots or "", shown.lasted(f), shown.best(f)) for f in found],
+        [(f.id, f.name, output.state(f), output.how_far(f), f.slots or "", output.lasted(f), output.best(f)) for f in found],
     )
 
 
@@ -108,7 +108,7 @@ def _table(rows: list[TableRow], *, as_json: bool) -> None:
         say_json(rows)
         return
     columns = list(dict.fromkeys(key for row in rows for key in row.values))
-    shown.table(("run", "name", *columns), [(row.id, row.name, *(_cell(row.values.get(key)) for key in columns)) for row in rows])
+    output.table(("run", "name", *columns), [(row.id, row.name, *(_cell(row.values.get(key)) for key in columns)) for row in rows])
 
 
 def _cell(value: object) -> object:
@@ -131,13 +131,13 @@ def show(studio: Studio, run: int, as_json: bool) -> None:
         return
     rows: list[tuple[str, object]] = [
         ("name", facts.name),
-        ("state", shown.state(facts).append_text(shown.literal(f" {facts.state_reason}"))),
+        ("state", output.state(facts).append_text(output.literal(f" {facts.state_reason}"))),
         ("plan", facts.plan_reason if not facts.has_ended else ""),
         ("command", facts.command),
         ("submitted", f"by {facts.submitted_by}, {facts.submitted_at:%Y-%m-%d %H:%M} UTC"),
         ("slots", f"{facts.slots} of {facts.min_slots} to {facts.max_slots}, priority {facts.priority}"),
-        ("step", shown.how_far(facts)),
-        ("time", f"{shown.lasted(facts)}{f', {shown.span(facts.remaining_s)} left' if facts.remaining_s is not None else ''}"),
+        ("step", output.how_far(facts)),
+        ("time", f"{output.lasted(facts)}{f', {output.span(facts.remaining_s)} left' if facts.remaining_s is not None else ''}"),
         ("exact", {None: "", True: "yes", False: f"not promised: {'; '.join(facts.exact_reasons)}"}[facts.exact]),
         *((name, number(value)) for name, value in facts.metrics.items() if value is not None),
         ("tags", ", ".join(facts.tags)),
@@ -145,7 +145,7 @@ def show(studio: Studio, run: int, as_json: bool) -> None:
         ("error", facts.error_message),
         ("page", facts.url),
     ]
-    shown.table(("run", str(facts.id)), [row for row in rows if row[1] != ""])
+    output.table(("run", str(facts.id)), [row for row in rows if row[1] != ""])
     if facts.error_traceback:
         click.echo(facts.error_traceback)
 
@@ -166,7 +166,7 @@ def logs(studio: Studio, run: int, follows: bool, name: str, lists: bool, lines:
     """
     if lists:
         found = studio.do(operations.logs(run))
-        say_json(found) if as_json else shown.table(("log", "bytes"), [(each.name, each.size_bytes) for each in found])
+        say_json(found) if as_json else output.table(("log", "bytes"), [(each.name, each.size_bytes) for each in found])
         return 0
     chosen = studio.get_run(run)
     if follows and name == follow.LOG:
@@ -212,7 +212,7 @@ def metrics(studio: Studio, run: int, name: str, plot: bool, as_csv: bool, as_js
         rows = [
             (f"{each.group} {each.name}", "" if each.last is None else number(each.last), each.last_step, each.points) for each in found
         ]
-        shown.table(("metric", "last", "step", "points"), rows)
+        output.table(("metric", "last", "step", "points"), rows)
 
 
 @click.command("compare")
@@ -235,13 +235,13 @@ def compare(studio: Studio, runs: tuple[int, ...], metrics: tuple[str, ...], as_
         say_json(compared)
         return
     found = compared.runs
-    rows: list[list[object]] = [["name", *(facts.name for facts in found)], ["state", *(shown.state(facts) for facts in found)]]
+    rows: list[list[object]] = [["name", *(facts.name for facts in found)], ["state", *(output.state(facts) for facts in found)]]
     told = [fact for fact in compared.facts if fact.differs and fact.kind in ("argument", "text") and fact.name != "Execution command"]
     rows += [[fact.name, *("" if value is None else str(value) for value in fact.values)] for fact in told]
     scores = list(dict.fromkeys(name for facts in found for name in facts.metrics))
     rows += [[name, *(_score(facts, name) for facts in found)] for name in scores]
-    rows += [["step", *map(shown.how_far, found)], ["time", *map(shown.lasted, found)]]
-    shown.table(("", *(str(facts.id) for facts in found)), rows)
+    rows += [["step", *map(output.how_far, found)], ["time", *map(output.lasted, found)]]
+    output.table(("", *(str(facts.id) for facts in found)), rows)
 
 
 def _draw(found: Sequence[RunCurves]) -> None:
@@ -294,7 +294,7 @@ def download(
     if lists:
         found = studio.do(operations.files(run, q=match, kind=kind or "", folder=path.strip("/")))
         rows = [(each.path, each.size_bytes, each.kind or each.role) for each in found]
-        say_json(found) if as_json else shown.table(("path", "bytes", "kind"), rows)
+        say_json(found) if as_json else output.table(("path", "bytes", "kind"), rows)
         return
     if path and not path.endswith("/"):
         target = Run(studio, studio.do(operations.run(run))).download(path, to)

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from edt_client import registry
-from edt_client.cli import shown
-from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.cli import output
+from edt_client.cli.output import as_json, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.errors import ClientError
 from edt_client.plots import number
@@ -30,14 +30,14 @@ def models(studio: Studio, name: str, project: str, as_json: bool) -> None:
     """
     if not name:
         found = studio.models(project=project)
-        say_json(found) if as_json else shown.table(("id", "name", "newest", "aliases", "versions"), [_row(each) for each in found])
+        say_json(found) if as_json else output.table(("id", "name", "newest", "aliases", "versions"), [_row(each) for each in found])
         return
     model = studio.do(registry.model_of(name, project=studio.number_of(project)))
     versions = studio.do(registry.versions(model.id))
     if as_json:
         say_json(versions)
     else:
-        shown.table(("version", "aliases", "run", "made of", "bytes", "figures"), [_version_row(each) for each in versions])
+        output.table(("version", "aliases", "run", "made of", "bytes", "figures"), [_version_row(each) for each in versions])
 
 
 def _row(model: RegisteredModel) -> tuple[object, ...]:
@@ -107,7 +107,7 @@ def fetch(studio: Studio, address: str, to: Path, *, project: str, lists: bool, 
         raise ClientError("Name a model: edt download model NAME@alias, NAME@3, or NAME for its newest version.")
     if lists:
         files = studio.model(address, project=project).its_files
-        say_json(files) if as_json else shown.table(
+        say_json(files) if as_json else output.table(
             ("path", "bytes", "sha256"), [(each.path, each.size_bytes, each.sha256) for each in files]
         )
         return

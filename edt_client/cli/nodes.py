@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from edt_client import machines
-from edt_client.cli import shown
-from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.cli import output
+from edt_client.cli.output import as_json, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.things import Node
 
@@ -44,7 +44,7 @@ def nodes(studio: Studio, as_json: bool) -> None:
         )
         for each in found
     ]
-    shown.table(("machine", "state", "slots", "processors", "GPUs", "memory", "box"), rows)
+    output.table(("machine", "state", "slots", "processors", "GPUs", "memory", "box"), rows)
     for each in found:
         _say_ill(each)
 
@@ -83,7 +83,7 @@ def pilots(studio: Studio, as_json: bool) -> None:
     for pool in found:
         click.echo(f"{pool['name']}: {' '.join(pool['words']) or 'nothing was decided yet.'}")
     rows = [(each["node_name"], each["job"], each["phase"], each["words"] or each["reason"]) for pool in found for each in pool["pilots"]]
-    shown.table(("pilot", "job", "state", "why"), rows)
+    output.table(("pilot", "job", "state", "why"), rows)
 
 
 @nodes.command("drain")

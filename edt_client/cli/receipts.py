@@ -10,7 +10,7 @@ import click
 
 from edt_client import operations, receipts
 from edt_client.cli.look import run_argument
-from edt_client.cli.shown import as_json, say_json, with_studio
+from edt_client.cli.output import as_json, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.errors import ClientError
 from edt_client.transport import EVERY_S

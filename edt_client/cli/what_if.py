@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from edt_client.cli import shown
-from edt_client.cli.shown import as_json, console, literal, say_json, with_studio
+from edt_client.cli import output
+from edt_client.cli.output import as_json, console, literal, say_json, with_studio
 from edt_client.client import Studio
 
 POLICIES = click.Choice(("fair_share", "priority"))
@@ -45,7 +45,7 @@ def what_if(studio: Studio, as_json: bool, **asked: Any) -> None:
         (row["run"] or "new", literal(row["name"]), row["person"], _slots(row), _end(row, "today"), _end(row, "then"), _later(row))
         for row in found["runs"]
     ]
-    shown.table(("run", "name", "of", "slots at first", "ends today", "ends then", "difference"), rows)
+    output.table(("run", "name", "of", "slots at first", "ends today", "ends then", "difference"), rows)
     for each in found["assumed"]:
         console().print(literal(each, "dim"))
 
@@ -68,7 +68,7 @@ def _later(row: dict[str, Any]) -> str:
     seconds = row["difference_s"]
     if seconds is None or abs(seconds) < 60:
         return ""
-    return f"{shown.span(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
+    return f"{output.span(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
 
 
 @click.command("replay")
@@ -90,12 +90,12 @@ def replay(studio: Studio, as_json: bool, policy: str | None, weight: tuple[str,
         return
     words = {"was": "as it was", "same": "replayed as it is", "other": "replayed otherwise"}
     rows = [
-        (each["person"], each["runs"], said, shown.span(means["wait_s"]), shown.span(means["end_s"]), shown.span(means["slot_s"]))
+        (each["person"], each["runs"], said, output.span(means["wait_s"]), output.span(means["end_s"]), output.span(means["slot_s"]))
         for each in found["people"]
         for which, said in words.items()
         for means in (each[which],)
     ]
-    shown.table(("person", "runs", "rules", "wait", "submission to end", "slot time"), rows)
+    output.table(("person", "runs", "rules", "wait", "submission to end", "slot time"), rows)
     for each in found["assumed"]:
         console().print(literal(each, "dim"))
 

@@ -21,7 +21,7 @@ from experiments.api.problems import Refused
 from experiments.api.schemas import Body, page_of
 from experiments.models import Project, SavedView
 from experiments.runs.run_values import number_of
-from experiments.runtable.asked import MOST_COLUMNS, Asked
+from experiments.runtable.table_query import MOST_COLUMNS, TableQuery
 from experiments.selectors import run_table, saved_views
 from experiments.selectors.exported_runs import Plain, plain
 from experiments.selectors.run_table import Measured, Plan, Row, Scope
@@ -31,7 +31,7 @@ router = Router(tags=["runs"])
 WHOLE = re.compile(r"-?[0-9]{1,15}")
 
 
-class TableQuery(Schema):
+class RowsQuery(Schema):
     """`filter`: as in `lr < 0.1 and accuracy > 0.9`; `sort`: a column, with - before it the other way round; `columns`: state, arg.NAME,
     train.NAME, best(test.NAME), ...; none: the usual ones. `cursor`: `next` of the page before."""
 
@@ -80,7 +80,7 @@ class NewView(Body):
 
 
 @runs.get("/projects/{int:project}/runs", response=Page[TableRow])  # the methods of an address stand in one router
-def project_runs(request: HttpRequest, project: int, wanted: Annotated[TableQuery, Query()]) -> Page[TableRow]:
+def project_runs(request: HttpRequest, project: int, wanted: Annotated[RowsQuery, Query()]) -> Page[TableRow]:
     """Runs without a value come last, whichever way they are sorted; those that are alike newest first. A cursor is a place in that order:
     what begins or ends meanwhile may move others over it."""
     user = person(request)
@@ -92,12 +92,12 @@ def project_runs(request: HttpRequest, project: int, wanted: Annotated[TableQuer
     return Page(items=items, next=_cursor(begin + wanted.limit) if len(numbers) > wanted.limit else None)
 
 
-def _plan(project: Project, wanted: TableQuery, experiment: int | None) -> Plan:
+def _plan(project: Project, wanted: RowsQuery, experiment: int | None) -> Plan:
     of_experiment = project.experiments.filter(pk=experiment).first() if experiment is not None else None
     if experiment is not None and of_experiment is None:
         raise Refused(422, "The experiment is one of another project.")
     sort, columns = wanted.sort.removeprefix("-"), tuple(dict.fromkeys(key for key in wanted.columns if key))
-    asked = Asked(filter=wanted.filter, sort=sort, descending=wanted.sort.startswith("-"), columns=columns)
+    asked = TableQuery(filter=wanted.filter, sort=sort, descending=wanted.sort.startswith("-"), columns=columns)
     plan = run_table.plan(Scope(project, of_experiment), asked, now=timezone.now())
     if plan.refused is not None:
         raise Refused(422, f"filter: {plan.refused}")

@@ -159,7 +159,7 @@ def _shown(request: HttpRequest, row: TrainingRun, slots: int, metrics: dict[str
         version=row.version_id,
         expected_start_s=finite(row.expected_start_s),
         submitted_by=row.submitted_by.username,
-        node=row.home.name if row.home is not None else None,
+        node=row.head_node.name if row.head_node is not None else None,
         slots=slots,
         total_steps=row.total_steps(),
         step_rate=finite(row.step_rate),
@@ -193,7 +193,7 @@ def runs(request: HttpRequest, page: Asked, wanted: Annotated[RunsQuery, Query()
     """Of all projects that the caller is a member of, newest first."""
     user = person(request)
     found = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))
-    rows = _matching(found, wanted).select_related("experiment", "version", "submitted_by", "home")
+    rows = _matching(found, wanted).select_related("experiment", "version", "submitted_by", "head_node")
     listed = newest(rows, page, lambda row: row)
     return Page(items=many_shown(request, listed.items), next=listed.next)
 

@@ -1,7 +1,8 @@
 """The node agent: threads of the node's Celery worker that speak with the node host. Decide nothing, write through fleet only.
 
-`Ear` listens to what the host sees and sends tasks for journals that grew. `Heartbeat` makes what runs here equal to what the database
-grants every few seconds, which is also how the studio knows that the node is there: it depends on neither the broker nor anybody's nudge.
+`HostListener` listens to what the host sees and sends tasks for journals that grew. `Heartbeat` makes what runs here equal to what the
+database grants every few seconds, which is also how the studio knows that the node is there: it depends on neither the broker nor anybody's
+nudge.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ GREW_PAUSE_S = 0.1  # a run's journal is announced at most so often; its last gr
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 HEARTBEAT_S = 4.0
 APPLY_TIMEOUT_S = 10.0
-_threads: list[Ear] = []
+_threads: list[HostListener] = []
 
 
 def apply(home: Path, name: str) -> None:
@@ -56,12 +57,12 @@ class Heartbeat(Loop):
         apply(self.home, self.node)
 
 
-class Ear(threading.Thread):
+class HostListener(threading.Thread):
     """Listens to the host of `node` until `stop` is set, through its restarts and those of the database. Wakes `heartbeat` whenever it
     reaches the host anew: what that missed while nobody was here."""
 
     def __init__(self, home: Path, node: str, heartbeat: Heartbeat) -> None:
-        super().__init__(name=f"ear-{node}", daemon=True)
+        super().__init__(name=f"listener-{node}", daemon=True)
         self.home = home
         self.node = node
         self.heartbeat = heartbeat
@@ -114,7 +115,7 @@ class Journals(threading.Thread):
     """Announces journals that grew, each at most every GREW_PAUSE_S and never leaving out the last growth."""
 
     def __init__(self, stop: threading.Event) -> None:
-        super().__init__(name="ear-journals", daemon=True)
+        super().__init__(name="listener-journals", daemon=True)
         self.stop = stop
         self._known: dict[int, int] = {}
         self._waiting: set[int] = set()
@@ -147,19 +148,19 @@ def nodes_of(queues: Iterable[str]) -> list[str]:
 
 
 def listen(sender: Any, **_: object) -> None:
-    """Start an ear and a heartbeat for each node whose queue this worker consumes."""
+    """Start a listener and a heartbeat for each node whose queue this worker consumes."""
     for node in nodes_of(sender.app.amqp.queues.consume_from):
         with sender.app.connection_for_write() as broker:  # nudges from before: the heartbeat makes up for them
             broker.default_channel.queue_purge(QUEUE_PREFIX + node)
-        ear = Ear(settings.EDT_HOME, node, Heartbeat(settings.EDT_HOME, node))
-        ear.heartbeat.start()
-        ear.start()
-        _threads.append(ear)
+        listener = HostListener(settings.EDT_HOME, node, Heartbeat(settings.EDT_HOME, node))
+        listener.heartbeat.start()
+        listener.start()
+        _threads.append(listener)
         log.info("Listening to the host of node %s.", node)
 
 
 def leave(**_: object) -> None:
     """Let the threads end by themselves."""
-    for ear in _threads:
-        ear.stop.set()
-        ear.heartbeat.end()
+    for listener in _threads:
+        listener.stop.set()
+        listener.heartbeat.end()

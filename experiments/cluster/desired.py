@@ -22,11 +22,11 @@ from experiments.runs import states
 from training_runtime.protocol import Apply, Device, RunSpec, SlotRef, WantedRun
 
 log = logging.getLogger(__name__)
-NOT_SENT_OFF = Q(leave_revision__isnull=True) | Q(state=RunState.STOPPING)  # those that are sent off are not listed, so the host ends them
+NOT_MIGRATING = Q(leave_revision__isnull=True) | Q(state=RunState.STOPPING)  # those that migrate are not listed, so the host ends them
 TRIES = 3  # to put together without a lock what is wanted of a node
 RUN_FACTS = (
     "pk",
-    "home",
+    "head_node",
     "state",
     "attempt",
     "leave_revision",
@@ -46,8 +46,8 @@ class Desired(NamedTuple):
 
 
 def desired_state(node: Node, *, now: dt.datetime) -> Apply:
-    """A new snapshot of what should run on the node: every live run whose driver lives there, and the stations of those that have slots
-    there, or are not proven gone from them yet, each with the slots of this node that it should hold."""
+    """A new snapshot of what should run on the node: every live run whose driver lives there, and the remote agents of those that have
+    slots there, or are not proven gone from them yet, each with the slots of this node that it should hold."""
     return numbered(node, now=now).apply
 
 
@@ -81,8 +81,8 @@ def _put_together(node: Node, *, now: dt.datetime) -> Desired:
         asked_back = grant.release_requested_at is not None
         held.setdefault(grant.run_id, []).extend([] if asked_back else [_slot_ref(grant.slot)])
     related = ("version__bundle", "submitted_by", "experiment__data_asset")
-    guests = Q(pk__in=held) & ~Q(home=node) & ~Q(home=None)
-    runs = TrainingRun.objects.filter(Q(NOT_SENT_OFF, home=node) | guests, state__in=LIVE).select_related(*related).order_by("pk")
+    guests = Q(pk__in=held) & ~Q(head_node=node) & ~Q(head_node=None)
+    runs = TrainingRun.objects.filter(Q(NOT_MIGRATING, head_node=node) | guests, state__in=LIVE).select_related(*related).order_by("pk")
     rules = ClusterRules.current()
     doors = isolation.doors(rules)
     about = _About(node, rules, variables.Secrets(runs), doors.strict(node), now)
@@ -97,7 +97,7 @@ def _facts_of(node: Node) -> tuple[object, ...]:
     """Of the node's grants and of its runs, what its snapshot depends on."""
     grants = Grant.objects.filter(slot__node=node, released_at__isnull=True).order_by("pk")
     held = tuple(grants.values_list("pk", "run", "slot", "release_requested_at"))
-    runs = TrainingRun.objects.filter(Q(home=node) | Q(pk__in={row[1] for row in held}), state__in=LIVE).order_by("pk")
+    runs = TrainingRun.objects.filter(Q(head_node=node) | Q(pk__in={row[1] for row in held}), state__in=LIVE).order_by("pk")
     return node.identity, node.fence, node.sandbox_level, node.base, held, tuple(runs.values_list(*RUN_FACTS))
 
 
@@ -118,22 +118,22 @@ class _About(NamedTuple):
 def _wanted_run(run: TrainingRun, slots: list[SlotRef], about: _About) -> WantedRun | None:
     """None for a run whose code cannot be run any more, or whose secrets cannot be read, which fails, and for one whose folder cannot be
     made, or whose driver nobody could find, which waits: the others of the node are not kept waiting by either."""
-    station = run.home_id != about.node.pk
-    meeting = meetings.meeting_of(run) if station and about.node.joined else None
-    if station and about.node.joined and meeting is None:
+    remote = run.head_node_id != about.node.pk
+    meeting = meetings.meeting_of(run) if remote and about.node.joined else None
+    if remote and about.node.joined and meeting is None:
         return None
-    stop = run.stop_requested_at is not None and not station  # its driver is told, and tells them
+    stop = run.stop_requested_at is not None and not remote  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason
     try:
         # One that trains is not ended for a key that was replaced.
         values = about.secrets.of(run) if run.started_at is None else about.secrets.readable_of(run)
-        spec = dataclasses.replace(_spec(run, on=about.node, rules=about.rules, secrets=values), apart=about.strict, meeting=meeting)
+        spec = dataclasses.replace(_spec(run, on=about.node, rules=about.rules, secrets=values), isolated=about.strict, meeting=meeting)
     except OSError as error:
         log.error("The folder of a run cannot be made: %s run=%d", error, run.pk)
         return None  # so nothing of it has ever begun, and nothing is stopped; it begins when there is room
     except (bundles.BundleRefused, variables.Unreadable) as refusal:
-        if station:
-            return None  # that is for its home to say
+        if remote:
+            return None  # that is for its head node to say
         states.transition(run, RunState.FAILED, reason=str(refusal), now=about.now)
         notify.nudge_schedule()
         return None
@@ -141,7 +141,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], about: _About) -> Wanted
 
 
 def _spec(run: TrainingRun, *, on: Node, rules: ClusterRules, secrets: dict[str, str]) -> RunSpec:
-    station = run.home_id != on.pk
+    remote = run.head_node_id != on.pk
     data_root = datastore.root(run.experiment.data_asset)
     return RunSpec(
         run=run.pk,
@@ -154,8 +154,8 @@ def _spec(run: TrainingRun, *, on: Node, rules: ClusterRules, secrets: dict[str,
         max_slots=run.max_slots,
         env={str(key): str(value) for key, value in run.environment.items()},
         attempt=run.attempt,
-        continue_from=str(_continued(run.continues)) if run.continues and not station else "",
-        station=station,
+        continue_from=str(_continued(run.continues)) if run.continues and not remote else "",
+        remote=remote,
         data_root=str(data_root),
         elastic=run.version.distributed != DefinitionVersion.Distributed.SINGLE,
         torchrun=run.version.torchrun,

@@ -53,7 +53,7 @@ def want(*, nodes: Iterable[Node], now: dt.datetime) -> None:
         _want_one(some, by_id[pk], now=now)
     found = verdicts(nodes=there)
     for run in runs:
-        if run.home_id is None and run.state == RunState.QUEUED and run.pk in found and found[run.pk].fails:
+        if run.head_node_id is None and run.state == RunState.QUEUED and run.pk in found and found[run.pk].fails:
             _fail(run, found[run.pk].fails, now=now)
 
 
@@ -139,7 +139,7 @@ def _needy() -> list[TrainingRun]:
 def _candidates_for(run: TrainingRun, nodes: Iterable[Node]) -> list[Node]:
     """The machines that could run it, by the devices they have."""
     device = run.version.device
-    return [node for node in nodes if node.pk == run.home_id or device not in ("cpu", "gpu") or (device == "gpu") == bool(node.gpus)]
+    return [node for node in nodes if node.pk == run.head_node_id or device not in ("cpu", "gpu") or (device == "gpu") == bool(node.gpus)]
 
 
 def _builds_of(run: TrainingRun) -> QuerySet[EnvironmentBuild]:

@@ -51,17 +51,21 @@ def evict(now: dt.datetime) -> list[int]:
     """Have the processes of runs that were suspended for long ended: their ids. Their next attempt starts where they get slots."""
     with transaction.atomic():
         snapshot.lock_rules()
-        suspended = TrainingRun.objects.filter(state=RunState.SUSPENDED, engines__isnull=False, home__isnull=False, leave_revision=None)
+        suspended = TrainingRun.objects.filter(
+            state=RunState.SUSPENDED, engines__isnull=False, head_node__isnull=False, leave_revision=None
+        )
         suspended = suspended.exclude(outcome=TRAINED).exclude(pk__in=Grant.objects.filter(released_at=None).values("run"))
         began = Q(transitions__new=RunState.SUSPENDED) & ~Q(transitions__old=RunState.SUSPENDED)
-        rows = list(suspended.annotate(since=Max("transitions__at", filter=began)).select_related("home", "submitted_by", "experiment"))
-        waiting = [Waiting(run.pk, run.home_id, run.since) for run in rows if run.since is not None and run.home_id is not None]
+        rows = list(
+            suspended.annotate(since=Max("transitions__at", filter=began)).select_related("head_node", "submitted_by", "experiment")
+        )
+        waiting = [Waiting(run.pk, run.head_node_id, run.since) for run in rows if run.since is not None and run.head_node_id is not None]
         reasons = chosen(waiting, now=now, after_s=settings.EDT_SUSPENDED_PROCESS_S)
         for run in rows:
-            if run.pk in reasons and run.home is not None:
-                run.leave_revision = run.home.revision
+            if run.pk in reasons and run.head_node is not None:
+                run.leave_revision = run.head_node.revision
                 run.save(update_fields=["leave_revision"])
                 words = f"{reasons[run.pk]}: its process was ended to free its memory. It goes on from where it is when it gets slots."
                 states.note(run, reason=words, now=now, actor=None)
-                notify.nudge_node(run.home.name)
+                notify.nudge_node(run.head_node.name)
     return sorted(reasons)

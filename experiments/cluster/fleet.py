@@ -1,5 +1,5 @@
 """Nodes and slots: what machines say of themselves. The only writer of Node and Slot. What is wanted of them is in `desired`, what is said
-of stations in `remote_workers`.
+of remote agents in `remote_workers`.
 
 What a host says is believed about its own processes, and checked in shape by `protocol`. How a run ended is read from its journal first.
 """
@@ -64,7 +64,7 @@ def _refusal(node: Node, facts: NodeFacts, *, now: dt.datetime) -> str:
     if facts.identity in ("", node.identity) or not node.identity:
         return ""
     held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
-    if snapshot.is_silent(node, now) and not held and not TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
+    if snapshot.is_silent(node, now) and not held and not TrainingRun.objects.filter(head_node=node, state__in=LIVE).exists():
         return ""
     return (
         f"Another machine is node {node.name} already. Give this one a name of its own (EDT_NODE and --node); or, if the other is gone for "
@@ -108,10 +108,10 @@ def _note(node: Node, observation: Observation, *, now: dt.datetime) -> list[tup
     """Figures of its runs; the live ones whose driver is there, with what was seen of them."""
     news, numbers, found = False, {seen.run for seen in observation.runs}, []
     away = remote_workers.elsewhere(node, numbers)
-    runs = TrainingRun.objects.filter(pk__in=numbers, home=node, state__in=LIVE).select_related("experiment").in_bulk()
+    runs = TrainingRun.objects.filter(pk__in=numbers, head_node=node, state__in=LIVE).select_related("experiment").in_bulk()
     for seen in sorted(observation.runs, key=lambda each: each.run):  # as a plan locks them
         run = runs.get(seen.run)
-        if seen.station:
+        if seen.remote:
             news |= remote_workers.take_in(node, seen, now=now)
         elif run is not None and seen.attempt >= run.attempt:  # else of an attempt before, which may have been elsewhere since
             _count(run, seen)
@@ -122,13 +122,13 @@ def _note(node: Node, observation: Observation, *, now: dt.datetime) -> list[tup
             found.append((run, seen))
     if news:
         notify.changed(f"node-{node.pk}", "use")
-    remote_workers.forget(node, there={seen.run for seen in observation.runs if seen.station})
+    remote_workers.forget(node, there={seen.run for seen in observation.runs if seen.remote})
     return found
 
 
 def _end(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, now: dt.datetime) -> None:
-    """Unless the run was sent off, or has gone, meanwhile."""
-    still = TrainingRun.objects.filter(pk=run.pk, home=node, state__in=LIVE).select_related("experiment").first()
+    """Unless the run migrates, or has gone, meanwhile."""
+    still = TrainingRun.objects.filter(pk=run.pk, head_node=node, state__in=LIVE).select_related("experiment").first()
     if still is not None and seen.attempt >= still.attempt and (still.leave_revision is None or still.state == RunState.STOPPING):
         endings.finish(node, still, seen, exit_code=exit_code, now=now)
 

@@ -44,7 +44,7 @@ class Doors:
 
     def strict(self, node: Node) -> bool:
         """Whether the machine was given people's code because it said that its box keeps them apart: it is held to that."""
-        return self.people > 1 and not self.trusted and self.of(node).state == "apart"
+        return self.people > 1 and not self.trusted and self.of(node).state == "isolated"
 
 
 def doors(rules: ClusterRules | None = None) -> Doors:

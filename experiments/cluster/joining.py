@@ -106,7 +106,7 @@ def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
         return Told(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
     found = desired.numbered(node, now=now)
     numbers = [wish.spec.run for wish in found.apply.runs]
-    guests = {wish.spec.run for wish in found.apply.runs if wish.spec.station}
+    guests = {wish.spec.run for wish in found.apply.runs if wish.spec.remote}
     folders = tuple(
         RunFolder(run.pk, run.folder, GUEST if run.pk in guests else term_of(run))
         for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")

@@ -26,7 +26,7 @@ def take_leave(name: str, *, now: dt.datetime, reason: str = "") -> int:
     node = Node.objects.get(name=name, joined=True)
     fleet.depart(node, now=now)
     reason = reason or f"{name} has been ended, as it said."
-    moved, ended = losses.give_up(node, now=now, reason=reason)
+    moved, ended = losses.abandon(node, now=now, reason=reason)
     log.info("%s runs=%d", reason, moved + ended)
     return moved + ended
 
@@ -47,10 +47,10 @@ def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:
     ended = []
     for node in Node.objects.filter(joined=True, last_seen_at__lt=now - dt.timedelta(seconds=lost_after_s)):
         held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
-        if not held and not TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
+        if not held and not TrainingRun.objects.filter(head_node=node, state__in=LIVE).exists():
             continue
         reason = f"{node.name} has not been heard of for {lost_after_s:g} s, so its lease is over."
-        runs, _ = losses.give_up(node, now=now, reason=reason)
+        runs, _ = losses.abandon(node, now=now, reason=reason)
         log.warning("%s runs=%d", reason, runs)
         ended.append(node.name)
     return ended

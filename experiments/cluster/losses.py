@@ -19,12 +19,12 @@ from experiments.models.runs import LIVE
 from experiments.runs import states
 
 
-def give_up(node: Node, *, now: dt.datetime, reason: str) -> tuple[int, int]:
+def abandon(node: Node, *, now: dt.datetime, reason: str) -> tuple[int, int]:
     """Free the node's slots, and let its runs go on elsewhere from their last checkpoint, or end where that was asked: how many of each.
 
     The caller has made sure that the node is silent, and has stored that it is lost (`fleet.fence`).
     """
-    for run in TrainingRun.objects.filter(home=node, state__in=LIVE):
+    for run in TrainingRun.objects.filter(head_node=node, state__in=LIVE):
         ingest.catch_up(run.pk, now=now)  # what its journal says counts; before the locks, which are taken in another order
     with transaction.atomic():
         snapshot.lock_rules()
@@ -32,9 +32,9 @@ def give_up(node: Node, *, now: dt.datetime, reason: str) -> tuple[int, int]:
         holders = Grant.objects.filter(slot__node=node, released_at__isnull=True).values("run")
         for run in TrainingRun.objects.filter(pk__in=holders):
             scheduling.close_all(run, node=node, now=now, reason=reason)
-        homeless = TrainingRun.objects.select_for_update(of=("self",), no_key=True).filter(home=node, state__in=LIVE)
-        ended = [run for run in homeless.select_related("experiment__project", "submitted_by") if _end(run, now=now, reason=reason)]
-        moved = [run for run in homeless if run not in ended]
+        headless = TrainingRun.objects.select_for_update(of=("self",), no_key=True).filter(head_node=node, state__in=LIVE)
+        ended = [run for run in headless.select_related("experiment__project", "submitted_by") if _end(run, now=now, reason=reason)]
+        moved = [run for run in headless if run not in ended]
         for run in moved:
             _move_on(run, now=now, reason=reason)
         notify.changed("cluster", "nodes", "lanes", "jobs")
@@ -55,7 +55,7 @@ def _end(run: TrainingRun, *, now: dt.datetime, reason: str) -> bool:
 
 def _move_on(run: TrainingRun, *, now: dt.datetime, reason: str) -> None:
     """No process of this attempt counts any more; the next one starts where the plan says, and its slots' work is counted from nothing."""
-    TrainingRun.objects.filter(pk=run.pk).update(home=None, leave_revision=None, attempt=F("attempt") + 1)
+    TrainingRun.objects.filter(pk=run.pk).update(head_node=None, leave_revision=None, attempt=F("attempt") + 1)
     TrainingRun.objects.filter(pk=run.pk, busy_counted_s__isnull=False).update(busy_counted_s=0)
     words = f"{reason} It goes on elsewhere from its last checkpoint."
     if not states.transition(run, RunState.SUSPENDED, reason=words, now=now):

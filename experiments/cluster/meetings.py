@@ -1,5 +1,5 @@
 """Where machines that have joined reach the drivers of runs on others: they share no folder in which they would find it. A driver's machine
-says it, and it is told to those where the run has stations. The only writer of DriverMeeting.
+says it, and it is told to those where the run has remote agents. The only writer of DriverMeeting.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def keep(run: TrainingRun, meeting: Meeting, *, on: Node) -> None:
 
 def meeting_of(run: TrainingRun) -> Meeting | None:
     """Where its driver is met now; None where nobody knows yet."""
-    known = DriverMeeting.objects.filter(run=run, node=run.home_id).first()
+    known = DriverMeeting.objects.filter(run=run, node=run.head_node_id).first()
     return _unsealed(known) if known is not None else None
 
 
 def met() -> frozenset[int]:
     """The runs of which that is known."""
-    return frozenset(DriverMeeting.objects.filter(node=F("run__home")).values_list("run", flat=True))
+    return frozenset(DriverMeeting.objects.filter(node=F("run__head_node")).values_list("run", flat=True))
 
 
 def forget_meetings() -> None:

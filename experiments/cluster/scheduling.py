@@ -18,7 +18,7 @@ from django.db.models import F
 
 from experiments import bulk
 from experiments.cluster import environments, machine_pools, snapshot
-from experiments.cluster.placement import home_for, usable_now
+from experiments.cluster.placement import head_node_for, usable_now
 from experiments.cluster.plan_preview import ClusterWish, Difference, Preview, RunChange, preview
 from experiments.cluster.snapshot import NODE_SILENT_S, Snapshot
 from experiments.live import notify
@@ -66,7 +66,7 @@ def tick(now: dt.datetime) -> TickSummary:
         environments.want(nodes=snapshot.usable_nodes(now, rules), now=now)
         seen = snapshot.take(rules, now=now, lock=True)
         decision = _with_words(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
-        homes = _settle(seen, decision, now) | _send_off(seen)
+        head_nodes = _settle(seen, decision, now) | _migrate(seen)
         targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}
         asked = _ask_back(seen, targets, decision, now)
         granted = _grant(seen, targets, decision, now)
@@ -75,7 +75,7 @@ def tick(now: dt.datetime) -> TickSummary:
         rules.tick += 1
         rules.save(update_fields=["tick"])
         moved = {run for run, _ in (*asked, *granted)}
-        nodes = _nodes(seen, moved | homes, granted)
+        nodes = _nodes(seen, moved | head_nodes, granted)
         _say(rules, nodes, moved=moved)
     return TickSummary(rules.tick, tuple(granted), tuple(asked), nodes)
 
@@ -155,65 +155,67 @@ def _with_words(seen: Snapshot, decision: Plan) -> Plan:
     problems = [node.storage_problem for _, node in sorted(seen.nodes.items()) if node.storage_problem]
     reasons = dict(decision.reasons)
     for run_id, run in seen.runs.items():
-        home = seen.nodes.get(run.home_id or 0)
-        if not problems or run.paused or decision.grants.get(run_id) or (home is not None and not home.storage_problem):
+        head_node = seen.nodes.get(run.head_node_id or 0)
+        if not problems or run.paused or decision.grants.get(run_id) or (head_node is not None and not head_node.storage_problem):
             continue
-        reasons[run_id] = f"waits: {home.storage_problem}" if home is not None else f"{reasons.get(run_id, 'waits')}. {problems[0]}"
+        at_head = f"waits: {head_node.storage_problem}" if head_node is not None else ""
+        reasons[run_id] = at_head or f"{reasons.get(run_id, 'waits')}. {problems[0]}"
     reasons |= {run_id: why for run_id, why in seen.unready.items() if not seen.runs[run_id].paused}
     return dataclasses.replace(decision, reasons=reasons)
 
 
 def _settle(seen: Snapshot, decision: Plan, now: dt.datetime) -> set[int]:
-    """Give each run that is promised slots its home, so that its driver starts before the slots are free; the runs for which that is news.
+    """Give each run that is promised slots its head node, so that its driver starts before the slots are free; the runs for which that is
+    news.
 
-    A run that is promised slots elsewhere than where its process waits is sent off first: once its home has let it go (see `finish_moves`)
-    it has none. A home that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of it can be at work.
-    A script that had slots and never came to train() is not sent off: its process may be at work without them, and nothing of it is
-    written down.
+    A run that is promised slots elsewhere than where its process waits migrates: once its head node has let it go (see
+    `finish_moves`) it has none. A head node that is not heard of cannot do that, and need not: the run holds nothing there, so no worker of
+    it can be at work. A script that had slots and never came to train() does not migrate: its process may be at work without them, and
+    nothing of it is written down.
     """
     settled = set()
     for run_id, slots in decision.grants.items():
         run = seen.runs[run_id]
-        home = home_for(seen, run, slots)
-        if (home == run.home_id and run.leave_revision is None) or (run.home_id is not None and seen.held_by(run_id)):
+        head_node = head_node_for(seen, run, slots)
+        if (head_node == run.head_node_id and run.leave_revision is None) or (run.head_node_id is not None and seen.held_by(run_id)):
             continue
-        if run.home_id is None:
-            run.home_id, run.moved_at = home, now
+        if run.head_node_id is None:
+            run.head_node_id, run.moved_at = head_node, now
         elif not snapshot.may_end(run):
             continue
-        elif run.home_id in seen.silent:
-            run.home_id, run.leave_revision, run.attempt, run.moved_at = home, None, run.attempt + 1, now
+        elif run.head_node_id in seen.silent:
+            run.head_node_id, run.leave_revision, run.attempt, run.moved_at = head_node, None, run.attempt + 1, now
         elif run.leave_revision is None:
-            run.leave_revision = seen.nodes[run.home_id].revision
+            run.leave_revision = seen.nodes[run.head_node_id].revision
         else:
             continue
         settled.add(run_id)
-    bulk.update([seen.runs[run] for run in sorted(settled)], ["home", "leave_revision", "attempt", "moved_at"])
+    bulk.update([seen.runs[run] for run in sorted(settled)], ["head_node", "leave_revision", "attempt", "moved_at"])
     return settled
 
 
-def _send_off(seen: Snapshot) -> set[int]:
+def _migrate(seen: Snapshot) -> set[int]:
     """Ask for the runs back that were to begin on a machine that has come to refuse them: its host may start their scripts before they have
     slots. What has begun stays, and goes on where it holds slots. The runs for which that is news."""
-    waiting = [run for _, run in sorted(seen.runs.items()) if run.home_id in seen.closed and run.state == RunState.QUEUED]
+    waiting = [run for _, run in sorted(seen.runs.items()) if run.head_node_id in seen.closed and run.state == RunState.QUEUED]
     asked = [run for run in waiting if run.leave_revision is None and not seen.held_by(run.pk)]
     for run in asked:
-        run.leave_revision = seen.nodes[run.home_id or 0].revision
+        run.leave_revision = seen.nodes[run.head_node_id or 0].revision
     bulk.update(asked, ["leave_revision"])
     return {run.pk for run in asked}
 
 
 def finish_moves(node: Node, *, there: Collection[int], revision: int) -> int:
-    """Take note of the runs that were sent off the node and have no process there any more; how many.
+    """Take note of the runs that are to leave the node and have no process there any more; how many.
 
     `there`: the runs that the host knows, as it said after snapshot `revision`. The next attempt starts wherever the plan says.
     """
-    sent_off = TrainingRun.objects.filter(home=node, leave_revision__lt=revision, state__in=snapshot.PLANNED)
-    if not sent_off.exists():  # as above
+    migrating = TrainingRun.objects.filter(head_node=node, leave_revision__lt=revision, state__in=snapshot.PLANNED)
+    if not migrating.exists():  # as above
         return 0
     with transaction.atomic():
         snapshot.lock_rules()
-        gone = sent_off.exclude(pk__in=there).update(home=None, leave_revision=None, attempt=F("attempt") + 1)
+        gone = migrating.exclude(pk__in=there).update(head_node=None, leave_revision=None, attempt=F("attempt") + 1)
         if gone:
             notify.nudge_schedule()
     return gone
@@ -296,8 +298,8 @@ def _note(run: TrainingRun, seen: Snapshot, decision: Plan, now: dt.datetime) ->
         run.waits_since = now
     if run.pk in decision.favoured and (run.favoured_at is None or (now - run.favoured_at).total_seconds() >= TURN_S):
         run.favoured_at = now
-    if run.engines is not None and run.home_id is not None and seen.held_by(run.pk):
-        run.kind = machine_pools.kind(seen.nodes[run.home_id])
+    if run.engines is not None and run.head_node_id is not None and seen.held_by(run.pk):
+        run.kind = machine_pools.kind(seen.nodes[run.head_node_id])
     return before != (run.kind, run.waits_since, run.favoured_at)
 
 
@@ -315,9 +317,11 @@ def _about_equal(new: float | None, old: float | None) -> bool:
 def _nodes(seen: Snapshot, runs: Iterable[int], granted: Iterable[tuple[int, int]]) -> tuple[str, ...]:
     """Names of the nodes where something changes for these runs; `granted`: (run, slot) since the snapshot."""
     known = {**seen.runs, **seen.leaving}
-    homes = {known[run].home_id for run in runs if run in known} | {seen.slots[g.slot_id].node_id for r in runs for g in seen.held_by(r)}
-    homes |= {seen.slots[slot].node_id for _, slot in granted}
-    return tuple(sorted(seen.nodes[home].name for home in homes if home is not None))
+    head_nodes = {known[run].head_node_id for run in runs if run in known} | {
+        seen.slots[g.slot_id].node_id for r in runs for g in seen.held_by(r)
+    }
+    head_nodes |= {seen.slots[slot].node_id for _, slot in granted}
+    return tuple(sorted(seen.nodes[head_node].name for head_node in head_nodes if head_node is not None))
 
 
 def _say(rules: ClusterRules, nodes: Iterable[str], *, moved: set[int]) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from django.db.models import Model, QuerySet
 
 from experiments.cluster import environments, isolation, machine_pools, meetings
-from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, Station, TrainingRun
+from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RemoteAgent, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from training_runtime.environments.readiness import Verdict
 from training_runtime.protocol import Device
@@ -60,7 +60,7 @@ class Snapshot:
         return self._grants_of.get(run_id, ())
 
     def may_spread(self, run: TrainingRun) -> bool:
-        """Whether it can have slots on other machines than its home now."""
+        """Whether it can have slots on other machines than its head node now."""
         return _spreads(run, self.nodes, self.met)
 
 
@@ -111,7 +111,7 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     verdicts = environments.verdicts(nodes=begins)
     unready = {pk: each.waits or each.fails for pk, each in verdicts.items() if pk in planned and not each.on and not kept[pk]}
     unready |= _refused([run for run in planned.values() if not kept[run.pk]], heard, closed, slots.values())
-    apart_in = frozenset(pools.get(node.pk) or node.name for node in begins) if closed else None
+    isolated_in = frozenset(pools.get(node.pk) or node.name for node in begins) if closed else None
     return Snapshot(
         slot_facts=tuple(
             _slot_facts(slot, grants.get(slot.pk), silent=slot.node_id in silent, lost=slot.pk in lost, pool=pools.get(slot.node_id, ""))
@@ -120,13 +120,13 @@ def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
         run_facts=tuple(
             dataclasses.replace(
                 _run_facts(run, frozenset(kept[run.pk]), rules, unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
-                pool=pools.get(run.home_id or 0, ""),
+                pool=pools.get(run.head_node_id or 0, ""),
                 alone=bool(pools) and (run.version.starts_over or (run.min_slots <= largest and not _spreads(run, nodes, met))),
                 always_alone=bool(pools) and run.version.starts_over,
                 avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, begins, pools),
                 paused=run.paused or run.pk in unready,
                 ready_in=_ready_in(run, verdicts, begins, pools),
-                apart_in=apart_in,
+                isolated_in=isolated_in,
             )
             for run in planned.values()
         ),
@@ -162,7 +162,7 @@ def _held(
     kept: defaultdict[int, set[int]] = defaultdict(set)
     unheard: defaultdict[int, list[int]] = defaultdict(list)
     for slot_id, grant in grants.items():
-        if slots[slot_id].node_id in silent and _has_home_elsewhere(grant, silent):
+        if slots[slot_id].node_id in silent and _has_head_node_elsewhere(grant, silent):
             unheard[grant.run_id].append(slot_id)
         elif grant.release_requested_at is None:
             kept[grant.run_id].add(slot_id)
@@ -180,7 +180,7 @@ def _ready_in(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence
 def _without(run: TrainingRun, verdicts: Mapping[int, Verdict], heard: Sequence[Node], pools: Mapping[int, str]) -> frozenset[str]:
     """The machines, of those that share runs, where its environment is not built. Where its driver is it has it."""
     on = verdicts[run.pk].on if run.pk in verdicts else frozenset()
-    return frozenset(node.name for node in heard if on and pools.get(node.pk) and node.name not in on and node.pk != run.home_id)
+    return frozenset(node.name for node in heard if on and pools.get(node.pk) and node.name not in on and node.pk != run.head_node_id)
 
 
 def _refused(runs: Iterable[TrainingRun], heard: Iterable[Node], closed: Collection[int], slots: Iterable[Slot]) -> dict[int, str]:
@@ -194,7 +194,9 @@ def _refused(runs: Iterable[TrainingRun], heard: Iterable[Node], closed: Collect
     found = {}
     for run in runs:
         device = {run.version.device} & {"cpu", "gpu"}
-        able = [node for node in heard if devices[node.pk] >= device and devices[node.pk] and (not _stays(run) or node.pk == run.home_id)]
+        able = [
+            node for node in heard if devices[node.pk] >= device and devices[node.pk] and (not _stays(run) or node.pk == run.head_node_id)
+        ]
         if able and all(node.pk in closed for node in able):
             found[run.pk] = waits([(node.name, node.sandbox_level) for node in able])
     return found
@@ -214,35 +216,35 @@ def may_end(run: TrainingRun) -> bool:
 def _stays(run: TrainingRun) -> bool:
     """Whether its process cannot be sent to another machine. A script that starts over would begin with a checkpoint of unknown age: it is
     left where it is as long as it has slots."""
-    if run.home_id is None or run.leave_revision is not None:
+    if run.head_node_id is None or run.leave_revision is not None:
         return False
     return not may_end(run) or (run.version.starts_over and run.state not in (RunState.QUEUED, RunState.SUSPENDED))
 
 
 def _spreads(run: TrainingRun, nodes: Mapping[int, Node], met: Collection[int]) -> bool:
     """Whether it has come to train(), and the other machines can find it where it is: those that share its folder look there."""
-    return run.engines is not None and (run.home_id is None or not nodes[run.home_id].joined or run.pk in met)
+    return run.engines is not None and (run.head_node_id is None or not nodes[run.head_node_id].joined or run.pk in met)
 
 
 def _unreachable(run: TrainingRun, nodes: Mapping[int, Node]) -> frozenset[str]:
     """The machines, of those that share runs, where it could not use what it was promised: its own is being emptied, and it stays there."""
-    if run.home_id is None or not _stays(run) or not (nodes[run.home_id].draining or nodes[run.home_id].storage_problem):
+    if run.head_node_id is None or not _stays(run) or not (nodes[run.head_node_id].draining or nodes[run.head_node_id].storage_problem):
         return frozenset()
-    return frozenset(node.name for node in nodes.values() if node.pk != run.home_id)
+    return frozenset(node.name for node in nodes.values() if node.pk != run.head_node_id)
 
 
-def _has_home_elsewhere(grant: Grant, silent: Collection[int]) -> bool:
+def _has_head_node_elsewhere(grant: Grant, silent: Collection[int]) -> bool:
     """Whether the slot's run has its driver on another machine, which is heard of."""
-    home = grant.run.home_id
-    return home is not None and home not in silent
+    head_node = grant.run.head_node_id
+    return head_node is not None and head_node not in silent
 
 
 def _avoided(runs: Mapping[int, TrainingRun], nodes: Mapping[int, Node]) -> dict[int, frozenset[str]]:
-    """The machines where a run's station gave up in this attempt of the run, by name."""
+    """The machines where a run's remote agent gave up in this attempt of the run, by name."""
     found: defaultdict[int, set[str]] = defaultdict(set)
-    for station in Station.objects.filter(gave_up=True, run__state__in=LIVE):
-        if station.run_id in runs and station.attempt >= runs[station.run_id].attempt and station.node_id != runs[station.run_id].home_id:
-            found[station.run_id].add(nodes[station.node_id].name)
+    for agent in RemoteAgent.objects.filter(abandoned=True, run__state__in=LIVE):
+        if agent.run_id in runs and agent.attempt >= runs[agent.run_id].attempt and agent.node_id != runs[agent.run_id].head_node_id:
+            found[agent.run_id].add(nodes[agent.node_id].name)
     return {run: frozenset(names) for run, names in found.items()}
 
 
@@ -292,8 +294,8 @@ def _run_facts(
         paused=run.paused,
         held=held,
         remaining_s=run.remaining_s(),
-        node=nodes[run.home_id].name if run.home_id is not None else None,
-        pinned=run.home_id in silent and bool(held),
+        node=nodes[run.head_node_id].name if run.head_node_id is not None else None,
+        pinned=run.head_node_id in silent and bool(held),
         stays=_stays(run),
         moved_at=run.moved_at.timestamp() if run.moved_at is not None else None,
         prologue_s=run.prologue_s,

@@ -2,7 +2,7 @@
 UtilizationSample and of LatestUtilization.
 
 It comes with the observations that are sent anyway, at the latest with the heartbeat, so every five to ten seconds; nothing is asked for.
-Where a run has slots on several machines each says what its own do: that is put together here. Points over time are kept when its home
+Where a run has slots on several machines each says what its own do: that is put together here. Points over time are kept when its head node
 speaks.
 """
 
@@ -16,7 +16,7 @@ from django.db import transaction
 
 from experiments.cluster.snapshot import NODE_SILENT_S
 from experiments.live import notify
-from experiments.models import LatestUtilization, Node, Station, TrainingRun, UtilizationSample
+from experiments.models import LatestUtilization, Node, RemoteAgent, TrainingRun, UtilizationSample
 from training_runtime.protocol import RunObservation
 
 FINENESS = 600  # a point is never further from the next than this part of the run so far: no chart is finer than that
@@ -80,11 +80,11 @@ def entries(row: LatestUtilization | None) -> list[Entry]:
 
 
 def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Node | None = None) -> bool:
-    """Bring the run's present figures on the node (its home, where none is named) up to date; whether there are new ones, of which its page
-    is told."""
+    """Bring the run's present figures on the node (its head node, where none is named) up to date; whether there are new ones, of which its
+    page is told."""
     if seen.slots is None:
         return False
-    t, place = round(now.timestamp(), 3), (node.pk if node is not None else run.home_id) or 0
+    t, place = round(now.timestamp(), 3), (node.pk if node is not None else run.head_node_id) or 0
     with transaction.atomic():  # locked: two machines may speak at once
         row = LatestUtilization.objects.select_for_update().filter(run=run).first()
         known = entries(row)
@@ -99,9 +99,9 @@ def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Nod
     return True
 
 
-def keep(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequence[Station] = ()) -> bool:
+def keep(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequence[RemoteAgent] = ()) -> bool:
     """Whether a point was kept: not where it is too soon after the last, nor where it says nothing, or nothing new (the run holds no
-    slot). `seen` by its home; `away`: what is known of it on other machines."""
+    slot). `seen` by its head node; `away`: what is known of it on other machines."""
     if seen.slots is None:
         return False
     t, whole = round(now.timestamp(), 3), _whole(seen, away)
@@ -129,7 +129,7 @@ def keep(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequ
     ]
     row.memory_bytes = sum((memory_of(seen) or 0, *elsewhere)) if sizes else None
     row.least_bytes, row.largest_bytes = (min(sizes), max(sizes)) if sizes else (None, None)
-    UtilizationSample.objects.bulk_create([row], ignore_conflicts=True)  # the agent's ear and its task may both be here
+    UtilizationSample.objects.bulk_create([row], ignore_conflicts=True)  # the agent's listener and its task may both be here
     notify.changed(f"run-{run.pk}", "use")
     return True
 
@@ -141,17 +141,17 @@ class _Whole(NamedTuple):
     counted_s: float
 
 
-def _whole(seen: RunObservation, away: Iterable[Station]) -> _Whole:
-    busy = [seen.busy_s, *(station.all_busy_s for station in away)]
+def _whole(seen: RunObservation, away: Iterable[RemoteAgent]) -> _Whole:
+    busy = [seen.busy_s, *(agent.all_busy_s for agent in away)]
     known = [each for each in busy if each is not None]
-    return _Whole(sum(known) if len(known) == len(busy) else None, seen.counted_s + sum(station.all_counted_s for station in away))
+    return _Whole(sum(known) if len(known) == len(busy) else None, seen.counted_s + sum(agent.all_counted_s for agent in away))
 
 
 def _of_others(run: TrainingRun, seen: RunObservation, t: float) -> list[Entry]:
     """What other machines said lately of their slots."""
     mine = {each.slot for each in seen.slots or ()}
     known = entries(LatestUtilization.objects.filter(run=run).first())
-    return [each for each in known if each.node not in (run.home_id, 0) and each.slot not in mine and t - each.t < NODE_SILENT_S]
+    return [each for each in known if each.node not in (run.head_node_id, 0) and each.slot not in mine and t - each.t < NODE_SILENT_S]
 
 
 def by_slot(kept: Iterable[Sequence[Any]], *, only: Collection[int] | None = None) -> Mapping[int, Counted]:

@@ -110,7 +110,7 @@ def _sums(found: QuerySet[TrainingRun] | QuerySet[DataAsset], by: str, what: str
 
 def due(now: dt.datetime) -> QuerySet[TrainingRun]:
     """Runs that are to be counted, those first that were never, and of these the newest."""
-    never = Q(disk_counted_at=None) & (Q(home__isnull=False) | Q(started_at__isnull=False) | Q(ended_at__isnull=False))
+    never = Q(disk_counted_at=None) & (Q(head_node__isnull=False) | Q(started_at__isnull=False) | Q(ended_at__isnull=False))
     lives = Q(state__in=LIVE, disk_counted_at__lt=now - COUNTED_AGAIN)
     ended_since = Q(ended_at__isnull=False, disk_counted_at__lt=F("ended_at"))
     return TrainingRun.objects.filter(never | lives | ended_since).order_by(F("disk_counted_at").asc(nulls_first=True), "-pk")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from training_runtime.node.places import station_folder
+from training_runtime.node.places import agent_folder
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Guest:
 
     @property
     def _folder(self) -> str:
-        return station_folder(self.node)
+        return agent_folder(self.node)
 
     def place_of(self, path: str) -> str:
         """Of a file as the machine calls it."""

@@ -323,13 +323,14 @@ def read(run: TrainingRun, path: str, *, begin: int, limit_bytes: int) -> tuple[
 
 
 def log_names(run: TrainingRun) -> list[str]:
-    """Names of the folders below log/ that hold a console.log: "driver" first, then stations by machine, then the workers by number."""
+    """Names of the folders below log/ that hold a console.log: "driver" first, then remote agents by machine, then the workers by
+    number."""
     names = []
     for name in {"driver", *_names(run, "log")}:
         with contextlib.suppress(FileNotFoundError):
             os.close(open_regular(run, f"log/{name}/console.log"))
             names.append(name)
-    return sorted(names, key=lambda name: (name != "driver", not name.startswith("station-"), len(name), name))[:MOST_LOGS]
+    return sorted(names, key=lambda name: (name != "driver", not name.startswith("agent-"), len(name), name))[:MOST_LOGS]
 
 
 def _names(run: TrainingRun, below: str) -> list[str]:

@@ -173,7 +173,7 @@ def _place(run_id: int) -> tuple[int, str] | None:
 def catch_up_all(now: dt.datetime) -> int:
     """`catch_up` for each live run, and for those that ended a short time ago."""
     late = now - dt.timedelta(seconds=LATE_S)
-    live = TrainingRun.objects.filter(Q(state__in=LIVE) | Q(ended_at__gte=late), home__isnull=False)  # others never had a driver
+    live = TrainingRun.objects.filter(Q(state__in=LIVE) | Q(ended_at__gte=late), head_node__isnull=False)  # others never had a driver
     return sum(catch_up(run_id, now=now, most_batches=TURN_BATCHES) for run_id in live.values_list("pk", flat=True))
 
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0075_driver_meetings'),
+        ('experiments', '0076_remote_agents'),
     ]
 
     operations = [

@@ -11,10 +11,10 @@ from experiments.models.cluster import (
     Lease,
     Node,
     PastGrant,
+    RemoteAgent,
     Slot,
     SlotDeath,
     SlotPrice,
-    Station,
 )
 from experiments.models.comments import RunComment
 from experiments.models.data import DataAsset, DataSeries, DataUpload
@@ -99,6 +99,7 @@ __all__ = [
     "Project",
     "ProjectImport",
     "RegisteredModel",
+    "RemoteAgent",
     "Role",
     "RunColumn",
     "RunComment",
@@ -112,7 +113,6 @@ __all__ = [
     "SlotDeath",
     "SlotPrice",
     "StateDigest",
-    "Station",
     "Submission",
     "Tombstone",
     "TrainingDefinition",

@@ -1,4 +1,4 @@
-"""Machines, their slots and who holds which. Node and Slot are written by fleet, Station by remote_workers, DriverMeeting by meetings,
+"""Machines, their slots and who holds which. Node and Slot are written by fleet, RemoteAgent by remote_workers, DriverMeeting by meetings,
 Grant by scheduling alone, ClusterChange by services."""
 
 from __future__ import annotations
@@ -124,28 +124,29 @@ class Grant(models.Model):
         ]
 
 
-class Station(models.Model):
-    """What is known of a run on a machine that is not its home, where it has or had slots: what is said of its home stands with the run.
+class RemoteAgent(models.Model):
+    """What is known of a run on a machine that is not its head node, where it has or had slots: what is said of its head node stands with
+    the run.
 
     `counted_s`, `busy_counted_s`: what the host there counted when last heard of, slot-seconds held and at work (null: it cannot tell);
-    `all_counted_s`, `all_busy_s`: the same of all its counts so far. `memory_bytes` of its slots there at `seen_at`. `gave_up`: the run
+    `all_counted_s`, `all_busy_s`: the same of all its counts so far. `memory_bytes` of its slots there at `seen_at`. `abandoned`: the run
     cannot work there, as `detail` says; that held for its attempt `attempt`.
     """
 
-    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="stations")
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="stations")
+    run = models.ForeignKey(TrainingRun, on_delete=models.CASCADE, related_name="remote_agents")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="remote_agents")
     counted_s = models.FloatField(default=0)
     busy_counted_s = models.FloatField(null=True, default=0)
     all_counted_s = models.FloatField(default=0)
     all_busy_s = models.FloatField(null=True, default=0)
     memory_bytes = models.BigIntegerField(null=True)
     seen_at = models.DateTimeField(null=True)
-    gave_up = models.BooleanField(default=False)
+    abandoned = models.BooleanField(default=False)
     detail = models.TextField(blank=True)
     attempt = models.PositiveIntegerField(default=1)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["run", "node"], name="one_station_per_machine")]
+        constraints = [models.UniqueConstraint(fields=["run", "node"], name="one_agent_per_machine")]
 
 
 class DriverMeeting(models.Model):

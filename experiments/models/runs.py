@@ -81,8 +81,8 @@ class TrainingRun(models.Model):
 
     # the planner's word: written by scheduling
     # where its driver lives, from the first promise of slots on
-    home = models.ForeignKey("experiments.Node", null=True, on_delete=models.PROTECT, related_name="runs")
-    # set while it holds nothing and is to go on elsewhere: the number of its home's snapshot when that was asked to let it go
+    head_node = models.ForeignKey("experiments.Node", null=True, on_delete=models.PROTECT, related_name="runs")
+    # set while it holds nothing and is to go on elsewhere: the number of its head node's snapshot when that was asked to let it go
     leave_revision = models.BigIntegerField(null=True)
     plan_reason = models.TextField(blank=True)
     queue_position = models.PositiveIntegerField(null=True)

@@ -168,7 +168,7 @@ FACTS: dict[str, Column] = {
         Fact("experiment", "Experiment", "experiment__name"),
         Fact("definition", "Training definition", "version__definition__name"),
         Fact("user", "Submitter", "submitted_by__username"),
-        Fact("machine", "Machine", "home__name"),
+        Fact("machine", "Machine", "head_node__name"),
         Span("duration", "Duration", "started_at", ends=True),
         Span("age", "Age", "submitted_at", ends=False),
         Time("submitted", "Submitted", "submitted_at"),

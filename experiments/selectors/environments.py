@@ -49,7 +49,7 @@ def of_version(version: DefinitionVersion) -> list[Environment]:
 def of_run(run: TrainingRun) -> Environment | None:
     """The environment that the run has, or waits for; None where it needs none or nothing has been asked for yet."""
     found = of_version(run.version)
-    base = run.home.base if run.home is not None else ""
+    base = run.head_node.base if run.head_node is not None else ""
     return next((each for each in found if each.base_key == base), found[0] if found else None)
 
 

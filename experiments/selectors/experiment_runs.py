@@ -181,7 +181,7 @@ def _rows(experiment: Experiment, runs: list[int], columns: list[str]) -> dict[i
         found = (
             experiment.runs.filter(pk__in=some)
             .defer("error_traceback", "environment", "final_metrics")
-            .prefetch_related("submitted_by", "home")
+            .prefetch_related("submitted_by", "head_node")
         )
         for each in found:
             slots = sum(held[each.pk, device] for device in Slot.Device.values)

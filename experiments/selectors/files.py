@@ -71,7 +71,7 @@ def pictures(run: TrainingRun, found: list[RunFile]) -> list[RunFile]:
 
 
 def log_names(run: TrainingRun) -> list[str]:
-    """Names of the run's logs: "driver" first, then those of its stations on other machines, then "worker-0", ..."""
+    """Names of the run's logs: "driver" first, then those of its remote agents on other machines, then "worker-0", ..."""
     return runfiles.log_names(run)
 
 

@@ -65,7 +65,7 @@ def inputs(run: TrainingRun) -> dict[str, Any]:
         },
         "environment": {
             "python": facts.python if facts is not None else "",
-            "torch": run.home.torch_version if run.home is not None else "",
+            "torch": run.head_node.torch_version if run.head_node is not None else "",
             "machine": run.kind,
             "packages": facts.packages if facts is not None else {},
             "lock_sha256": hashlib.sha256(built.lock.encode()).hexdigest() if built is not None and built.lock else None,

@@ -186,7 +186,7 @@ def first_grant() -> dt.datetime | None:
 def runs_of(node: Node) -> list[TrainingRun]:
     """The live runs that have to do with the node: their driver is there, or they hold a slot of it."""
     held = Q(grants__slot__node=node, grants__released_at__isnull=True)
-    return list(TrainingRun.objects.filter(held | Q(home=node), state__in=LIVE).distinct())
+    return list(TrainingRun.objects.filter(held | Q(head_node=node), state__in=LIVE).distinct())
 
 
 def open_grants(node: Node) -> dict[int, Grant]:
@@ -201,7 +201,7 @@ def trusted_machines(run: TrainingRun) -> list[Node]:
     doors = isolation.doors()
     if not doors.trusted or run.outside:
         return []
-    there = Q(pk=run.home_id) | Q(slots__grants__run=run, slots__grants__released_at__isnull=True)
+    there = Q(pk=run.head_node_id) | Q(slots__grants__run=run, slots__grants__released_at__isnull=True)
     return [node for node in Node.objects.filter(there).distinct().order_by("name") if doors.of(node).state == "trusted"]
 
 

@@ -14,13 +14,13 @@ from itertools import islice
 from django.db.models import Q, QuerySet
 
 from experiments.models import Experiment, MetricSeries, Project, RunColumn, RunValue, TrainingRun
-from experiments.runtable.asked import Asked
 from experiments.runtable.catalogue import Catalogue, Known
 from experiments.runtable.columns import Column
 from experiments.runtable.conditions import condition
 from experiments.runtable.facts import GROUPING, Fact
 from experiments.runtable.language import Refused
 from experiments.runtable.measured import Argument, Metric
+from experiments.runtable.table_query import TableQuery
 
 PAGE_ROWS = 50
 ROWS_AT_ONCE = 500  # of a query: databases limit how many numbers can stand in one
@@ -63,7 +63,7 @@ class Plan:
     none, so there are no runs."""
 
     scope: Scope
-    asked: Asked
+    asked: TableQuery
     now: dt.datetime
     catalogue: Catalogue
     columns: list[Column]
@@ -101,7 +101,7 @@ def catalogue(scope: Scope) -> Catalogue:
     return Catalogue(Known(kind, name, varies) for (kind, name), (_, varies) in found.items())
 
 
-def plan(scope: Scope, asked: Asked, *, now: dt.datetime) -> Plan:
+def plan(scope: Scope, asked: TableQuery, *, now: dt.datetime) -> Plan:
     known = catalogue(scope)
     chosen = {key: known.keyed(key) for key in (*asked.pinned, *asked.columns)}
     shown = [column for column in chosen.values() if column is not None]

@@ -37,7 +37,7 @@ def set_checkpoints(run: TrainingRun, *, by: User, policy: Policy, now: dt.datet
     """From now on, and for those that are there. Fields: keep_last, keep_best, keep_metric."""
     now, wanted = now or timezone.now(), checked(policy)
     with transaction.atomic():
-        run = TrainingRun.objects.select_for_update(of=("self",), no_key=True).select_related("experiment", "home").get(pk=run.pk)
+        run = TrainingRun.objects.select_for_update(of=("self",), no_key=True).select_related("experiment", "head_node").get(pk=run.pk)
         if not run.is_live():
             checks.refuse("keep_last", OF_AN_ENDED_RUN)
         if run.checkpoints != wanted:

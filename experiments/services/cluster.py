@@ -75,7 +75,7 @@ def declare_node_lost(node: Node, *, by: User, confirm_name: str, reason: str = 
         checks.refuse("confirm_name", "Nothing was changed: type the node's name to confirm.")
     if not snapshot.is_silent(node, now):
         checks.refuse("confirm_name", f"{node.name} is heard of: it is not lost. Drain it to take it out of service.")
-    found = losses.give_up(node, now=now, reason=f"{node.name} was declared lost by {by.username}.")
+    found = losses.abandon(node, now=now, reason=f"{node.name} was declared lost by {by.username}.")
     note(by, [f"declared node {node.name} lost"], reason=reason, now=now)
     return found
 
@@ -102,7 +102,7 @@ def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | No
         if not snapshot.is_silent(node, now):
             raise ValidationError(f"{node.name} is heard of: stop its host and its agent first.")
         held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
-        if held or TrainingRun.objects.filter(home=node, state__in=LIVE).exists():
+        if held or TrainingRun.objects.filter(head_node=node, state__in=LIVE).exists():
             raise ValidationError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")
         if node.removed_at is None:
             note(by, [f"removed node {node.name}"], reason=reason, now=now)

@@ -33,8 +33,8 @@ def stop_run(run: TrainingRun, *, by: User, reason: str = "", now: dt.datetime |
             return run
         run.stop_requested_at, run.stop_reason = now, words
         run.save(update_fields=["stop_requested_at", "stop_reason"])
-        # Without a home no plan has promised it anything: no process of it was ever asked for, so there is nothing to wait for.
-        states.transition(run, RunState.STOPPED if run.home is None else RunState.STOPPING, reason=words, now=now, actor=by)
+        # Without a head node no plan has promised it anything: no process of it was ever asked for, so there is nothing to wait for.
+        states.transition(run, RunState.STOPPED if run.head_node is None else RunState.STOPPING, reason=words, now=now, actor=by)
         _nudge(run)
     return run
 
@@ -157,7 +157,7 @@ def _set_paused(run: TrainingRun, *, paused: bool, by: User, words: str, now: dt
 
 def _locked(run: TrainingRun) -> TrainingRun:
     """The run as it is now, kept so to the end of the transaction: a tick locks it too, before it plans with it."""
-    found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).select_related("experiment", "home")
+    found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).select_related("experiment", "head_node")
     return found.get(pk=run.pk)
 
 
@@ -184,8 +184,8 @@ def _tell_notes(run: TrainingRun) -> None:
 
 def _nudge(run: TrainingRun) -> None:
     notify.nudge_schedule()
-    if run.home is not None:
-        notify.nudge_node(run.home.name)
+    if run.head_node is not None:
+        notify.nudge_node(run.head_node.name)
 
 
 def _because(what: str, reason: str) -> str:

@@ -9,7 +9,7 @@ from django.http import QueryDict
 
 from experiments.live import notify
 from experiments.models import Experiment, Project, SavedView, User
-from experiments.runtable import asked
+from experiments.runtable import table_query
 from experiments.services import checks
 
 NAME_LIMIT = 80
@@ -42,7 +42,7 @@ def save_view(
 
 def checked(query: str) -> str:
     """What is stored of it. Field: query."""
-    state = asked.read(QueryDict(query[: 4 * QUERY_LIMIT].lstrip("?"))).query()
+    state = table_query.read(QueryDict(query[: 4 * QUERY_LIMIT].lstrip("?"))).query()
     if len(state) > QUERY_LIMIT:
         checks.refuse("query", f"The table's address has {len(state):,} characters, at most {QUERY_LIMIT:,} are kept: show fewer columns.")
     return state

@@ -10,10 +10,10 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from experiments.models import RunState, TrainingRun
-from experiments.runtable.asked import Asked
 from experiments.runtable.columns import Column
 from experiments.runtable.language import Refused, quoted
 from experiments.runtable.measured import Metric
+from experiments.runtable.table_query import TableQuery
 from experiments.selectors.run_groups import Figures
 from experiments.selectors.run_table import Measured, Plan, Row
 from experiments.templatetags.studio import LONG_LABEL, icon, running_time, spell, state, tag, thousands, title_case, value, when
@@ -25,13 +25,13 @@ NOTHING = "–"
 
 
 @register.simple_tag
-def table_query(asked: Asked, **changes: Any) -> str:
+def table_query(asked: TableQuery, **changes: Any) -> str:
     """The query of the table's address with these changes."""
     return f"?{asked.query(**changes)}"
 
 
 @register.simple_tag
-def group_query(asked: Asked, wanted: str) -> str:
+def group_query(asked: TableQuery, wanted: str) -> str:
     """The runs of one group."""
     return f"?{asked.query(filter=wanted, group='', sort='')}"
 
@@ -56,7 +56,7 @@ def best_first(column: Metric) -> bool:
     return column.descending_first
 
 
-def _head(asked: Asked, key: str, label: str, *, first_down: bool, on: bool, css: str) -> SafeString:
+def _head(asked: TableQuery, key: str, label: str, *, first_down: bool, on: bool, css: str) -> SafeString:
     """A button of the form that has the rest of the address: a link in each head would say all of it again."""
     first, then = ("-", "") if first_down else ("", "-")
     wanted = f"{first}{key}" if not on else f"{then}{key}" if asked.descending == first_down else ""

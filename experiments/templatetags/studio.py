@@ -127,7 +127,7 @@ def leaving_time(grant: Grant, grace_s: int) -> SafeString:
 @register.filter
 def has_pace(run: TrainingRun, now: dt.datetime) -> bool:
     """Whether the run trains as far as anybody knows: of one whose machine is not heard of, the last rate says nothing."""
-    return run.state == RunState.RUNNING and (run.home is None or not is_silent(run.home, now))
+    return run.state == RunState.RUNNING and (run.head_node is None or not is_silent(run.head_node, now))
 
 
 @register.filter

@@ -1,6 +1,6 @@
 """Files of machines that have joined, over HTTP with their token: trees of code, data and runs go to them, what runs write comes from them.
 
-A machine gets what the runs need whose home it is, and writes into the folders of these for the term of their stay. Of runs that have
+A machine gets what the runs need whose head node it is, and writes into the folders of these for the term of their stay. Of runs that have
 workers there and their driver elsewhere it gets code and data, and adds its part to their folders (`files.guest_files`). JSON in and out;
 no page.
 """
@@ -146,7 +146,7 @@ def _written_there(token: NodeToken, name: str, *, term: str) -> Own | None:
     """The run whose folder the machine may write in now, and how."""
     if term == GUEST:
         return _hosted(token, name)
-    run = TrainingRun.objects.filter(home__name=token.node_name, folder=name, state__in=LIVE).first()
+    run = TrainingRun.objects.filter(head_node__name=token.node_name, folder=name, state__in=LIVE).first()
     return Own(run) if run is not None and joining.term_of(run) == term else None
 
 
@@ -155,7 +155,7 @@ def _hosted(token: NodeToken, name: str) -> Hosted | None:
     lately = Q(state__in=LIVE) | Q(ended_at__gt=clock.now() - LAST_WORDS)
     run = (
         TrainingRun.objects.filter(lately, folder=name, grants__slot__node__name=token.node_name)
-        .exclude(home__name=token.node_name)
+        .exclude(head_node__name=token.node_name)
         .first()
     )
     if run is None:
@@ -169,7 +169,7 @@ def _tree(token: NodeToken, room: str, name: str, *, term: str) -> Path | Own | 
     if room == "runs" and term == GUEST:
         return _hosted(token, name)
     held = Grant.objects.filter(slot__node__name=token.node_name, released_at__isnull=True).values("run")
-    mine = TrainingRun.objects.filter(Q(home__name=token.node_name) | Q(pk__in=held), state__in=LIVE)
+    mine = TrainingRun.objects.filter(Q(head_node__name=token.node_name) | Q(pk__in=held), state__in=LIVE)
     if room == "code":
         run = mine.filter(version__bundle__sha256=name).select_related("version__bundle").first()
         if run is None:
@@ -182,7 +182,7 @@ def _tree(token: NodeToken, room: str, name: str, *, term: str) -> Path | Own | 
         asset = next((asset for asset in assets if asset.key.hex == name), None)
         return datastore.root(asset) if asset is not None else None
     if room == "runs":
-        at_home = mine.filter(home__name=token.node_name)
+        at_home = mine.filter(head_node__name=token.node_name)
         own = at_home.filter(folder=name).select_related("version__bundle").first()
         other = TrainingRun.objects.filter(folder=name, pk__in=at_home.values("continues")).first() if own is None else None
         return Own(own) if own is not None else Borrowed(other) if other is not None else None

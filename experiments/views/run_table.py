@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from experiments import access
 from experiments.models import SavedView
 from experiments.runs.run_values import number_of
-from experiments.runtable import asked
+from experiments.runtable import table_query
 from experiments.runtable.catalogue import TAGS
 from experiments.runtable.columns import Column
 from experiments.runtable.facts import FACTS, GROUPING
@@ -46,7 +46,7 @@ def of_experiment(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _answer(request: HttpRequest, scope: Scope, context: dict[str, object]) -> HttpResponse:
-    plan = run_table.plan(scope, asked.read(request.GET), now=timezone.now())
+    plan = run_table.plan(scope, table_query.read(request.GET), now=timezone.now())
     if (kind := request.GET.get("format", "")) in ("csv", "parquet"):
         return _file(plan, kind)
     views = saved_views.visible(person(request), scope.project)

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, services
-from experiments.runtable import asked
+from experiments.runtable import table_query
 from experiments.views.responses import act, done, person, refused
 from experiments.views.run_table import address
 
@@ -27,7 +27,7 @@ def save(request: HttpRequest, pk: int) -> HttpResponse:
         view = services.save_view(project, by=user, name=name, query=query, shared=shared, experiment=experiment, now=timezone.now())
     except ValidationError as error:
         there = reverse("experiment_table", args=[experiment.pk]) if experiment else reverse("project_runs", args=[pk])
-        state = asked.read(QueryDict(query.lstrip("?"))).query()
+        state = table_query.read(QueryDict(query.lstrip("?"))).query()
         return refused(request, " ".join(error.messages), to=f"{there}?{state}")
     return done(request, f"Saved as {view.name}. Its address can be shared.", to=reverse("saved_view", args=[view.pk]))
 

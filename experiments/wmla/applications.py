@@ -41,7 +41,7 @@ def executors(run: TrainingRun) -> list[Executor]:
 
 
 def application(run: TrainingRun, *, now: dt.datetime, here: str) -> dict[str, object]:
-    """In the words of both generations. `run` comes with its experiment, version, submitter, home and submission."""
+    """In the words of both generations. `run` comes with its experiment, version, submitter, head node and submission."""
     said, name = submission(run), exec_id(run)
     found = executors(run)
     use = latest_utilization.of_run(run, now=now) if run.is_live() else None
@@ -124,7 +124,7 @@ def minutes(run: TrainingRun, now: dt.datetime) -> float:
 
 def _driver(run: TrainingRun, logs: str) -> dict[str, object]:
     name = exec_id(run)
-    host = run.home.name if run.home else ""
+    host = run.head_node.name if run.head_node else ""
     facts = {"id": name, "containerid": f"{name}-driver", "state": state(run), "host": host, "coresused": 0, "memused": 0}
     return {**facts, "timestamp": stamp(run.submitted_at), "driverstdout": f"{logs}/stdout", "driverstderr": f"{logs}/stderr"}
 

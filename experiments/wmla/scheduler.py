@@ -53,7 +53,7 @@ def _page(request: HttpRequest) -> list[TrainingRun]:
 
 def _readable(request: HttpRequest) -> QuerySet[TrainingRun]:
     found = TrainingRun.objects.filter(experiment__project__in=access.projects_for(person(request)).values("pk"))
-    return found.select_related("submission", "experiment", "version__definition", "submitted_by", "home")
+    return found.select_related("submission", "experiment", "version__definition", "submitted_by", "head_node")
 
 
 def _application(request: HttpRequest, exec_id: str) -> HttpResponse:

@@ -9,6 +9,7 @@ from tests.architecture.source import ROOT, functions, modules
 
 GIVEN_UP = {
     "arena": "segment",
+    "attendant": "link thread",
     "bury": "terminate",
     "chronicle": "recorder",
     "doorbell": "semaphore",
@@ -24,7 +25,10 @@ GIVEN_UP = {
     "roster": "worker table",
     "seat": "worker id",
     "see_off": "drain",
+    "sent_off": "migrating",
+    "severed": "closed",
     "SlotUse": "UtilizationSample",
+    "station": "remote agent",
     "vigil": "hang detector",
 }
 PLACES = ("training_runtime", "experiments", "webapp", "edt_client", "tests", "benchmarks", "docs")
@@ -42,6 +46,8 @@ MIGRATIONS = "experiments/migrations"
 # Words of every day, which only modules and classes are not called by.
 GIVEN_UP_NAMES = {
     "apart": "isolation",
+    "Ear": "HostListener",
+    "Home": "HeadNode",
     "Left": "Retired",
     "Moved": "Reconfigured",
     "Orders": "LaunchRequest",

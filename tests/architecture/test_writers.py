@@ -45,7 +45,7 @@ WRITERS = {
     "cluster.losses": "TrainingRun",
     "cluster.meetings": "DriverMeeting",
     "cluster.pilots": "Pilot PilotPool",
-    "cluster.remote_workers": "Station TrainingRun",
+    "cluster.remote_workers": "RemoteAgent TrainingRun",
     "cluster.scheduling": "Grant PastGrant",
     "cluster.slot_health": "ClusterChange Slot SlotDeath",
     "cluster.utilization": "LatestUtilization UtilizationSample",

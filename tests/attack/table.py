@@ -162,7 +162,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
             "host/test_recovery.py::test_a_snapshot_for_another_host_of_that_name_is_not_carried_out",
             "host/test_client.py::test_an_older_snapshot_is_ignored",
             "host/test_client.py::test_the_socket_of_the_host_is_closed_to_other_users",
-            "engine/test_stations.py::test_who_does_not_know_the_token_is_not_let_in",
+            "engine/test_remote_agents.py::test_who_does_not_know_the_token_is_not_let_in",
         ),
         left="A machine joins with the passwords of database and broker, so each is trusted with all (a machine joins with one command).",
     ),
@@ -255,7 +255,7 @@ FINDINGS: dict[str, Tried] = {
     ),
     "A20": Tried(
         "the bridge between machines",
-        ("engine/test_stations.py::test_who_does_not_know_the_token_is_not_let_in",),
+        ("engine/test_remote_agents.py::test_who_does_not_know_the_token_is_not_let_in",),
         left="A thread for each connection that has not said the token yet, and no encryption.",
     ),
 }

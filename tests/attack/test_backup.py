@@ -143,8 +143,8 @@ def test_a_run_whose_folder_is_said_to_be_elsewhere_has_none(name: str, run: Tra
     assert runfiles.folder_of(run.pk) == runfiles.folder(run)
     assert selectors.files(run) == []
     assert selectors.log_tail(run, "driver").text == ""
-    assert run.home is not None
-    (wanted,) = desired.desired_state(run.home, now=timezone.now()).runs
+    assert run.head_node is not None
+    (wanted,) = desired.desired_state(run.head_node, now=timezone.now()).runs
     assert Path(wanted.spec.result_dir).parent == home / "runs"
 
 

@@ -1,4 +1,4 @@
-"""The node agent's ear and the tasks, with a host that really listens on its socket."""
+"""The node agent's listener and the tasks, with a host that really listens on its socket."""
 
 from __future__ import annotations
 
@@ -110,8 +110,10 @@ def host(short_home: Path) -> Iterator[ListeningHost]:
 
 
 @pytest.fixture
-def ear(short_home: Path, host: ListeningHost, said: Said) -> Iterator[agent.Ear]:
-    listening = agent.Ear(short_home, "local", agent.Heartbeat(short_home, "local"))  # which the tests start where it is about that
+def listener(short_home: Path, host: ListeningHost, said: Said) -> Iterator[agent.HostListener]:
+    listening = agent.HostListener(
+        short_home, "local", agent.Heartbeat(short_home, "local")
+    )  # which the tests start where it is about that
     listening.start()
     until(lambda: host.subscribers)
     yield listening
@@ -150,12 +152,12 @@ def test_a_host_that_is_away_harms_nothing(short_home: Path, said: Said, project
 
 
 @pytest.fixture
-def heartbeat(ear: agent.Ear) -> Iterator[agent.Heartbeat]:
-    ear.heartbeat.start()
-    yield ear.heartbeat
-    ear.heartbeat.end()
-    ear.heartbeat.join(timeout=10)
-    assert not ear.heartbeat.is_alive()
+def heartbeat(listener: agent.HostListener) -> Iterator[agent.Heartbeat]:
+    listener.heartbeat.start()
+    yield listener.heartbeat
+    listener.heartbeat.end()
+    listener.heartbeat.join(timeout=10)
+    assert not listener.heartbeat.is_alive()
 
 
 def test_an_agent_applies_at_its_start_without_being_asked(heartbeat: agent.Heartbeat, host: ListeningHost) -> None:
@@ -205,7 +207,9 @@ def test_ages_are_measured_with_one_clock(short_home: Path, host: ListeningHost,
     assert Node.objects.get(name="local").last_seen_at == right
 
 
-def test_what_the_host_pushes_is_recorded_and_planned(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:
+def test_what_the_host_pushes_is_recorded_and_planned(
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said
+) -> None:
     tasks.apply_node("local")
     cast.write_journal(run, cast.started(), cast.step(1), cast.finished())
     said.clear()
@@ -217,13 +221,13 @@ def test_what_the_host_pushes_is_recorded_and_planned(ear: agent.Ear, host: List
 
 
 def test_growing_journals_are_announced_but_not_each_time_and_never_without_the_last(
-    ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said
 ) -> None:
     until(lambda: Node.objects.filter(name="local").exists())
     said.clear()
     for size in range(1, 301):
         host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=size))
-    until(lambda: ear.journals._known.get(run.pk) == 300 and not ear.journals._waiting)
+    until(lambda: listener.journals._known.get(run.pk) == 300 and not listener.journals._waiting)
     until(lambda: ingests(said))
     assert len(ingests(said)) == 1, "once, for nobody has begun to read it"
     said.clear()
@@ -232,28 +236,28 @@ def test_growing_journals_are_announced_but_not_each_time_and_never_without_the_
 
 
 def test_a_journal_that_only_grows_writes_nothing_to_the_database(
-    ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said
 ) -> None:
     host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=10))
-    until(lambda: run.pk in ingests(said) and run.pk in [each[0] for each in ear._seen[4]])  # it is recorded too
+    until(lambda: run.pk in ingests(said) and run.pk in [each[0] for each in listener._seen[4]])  # it is recorded too
     before = Node.objects.get(name="local").last_seen_at
     host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=20))
-    until(lambda: ear.journals._known.get(run.pk) == 20)
+    until(lambda: listener.journals._known.get(run.pk) == 20)
     assert Node.objects.get(name="local").last_seen_at == before
 
 
-def test_the_ear_survives_the_hosts_restart(ear: agent.Ear, host: ListeningHost, run: TrainingRun, said: Said) -> None:
+def test_the_listener_survives_the_hosts_restart(listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said) -> None:
     host.stop()
-    ear.heartbeat._woken.clear()
+    listener.heartbeat._woken.clear()
     host.start()
     until(lambda: host.subscribers)
-    until(ear.heartbeat._woken.is_set)  # what the host missed is made up for at once
+    until(listener.heartbeat._woken.is_set)  # what the host missed is made up for at once
     host.push(RunObservation(run=run.pk, attempt=1, state="exited", holding=(), exit_code=1))
     until(lambda: TrainingRun.objects.get(pk=run.pk).state == RunState.FAILED)
 
 
 def test_the_ear_survives_what_it_cannot_take_in(
-    ear: agent.Ear, host: ListeningHost, run: TrainingRun, monkeypatch: pytest.MonkeyPatch, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     record, failures = agent.fleet.record, []
 

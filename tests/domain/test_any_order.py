@@ -36,7 +36,7 @@ class SlowHost:
         self.revision = 0
         self.exits: dict[int, int] = {}
         self.attempts: dict[int, int] = {}  # of the runs that were ever here
-        self.stations: set[int] = set()  # of the processes here, those of runs whose driver is elsewhere
+        self.agents: set[int] = set()  # of the processes here, those of runs whose driver is elsewhere
 
     def ask(self, now: dt.datetime) -> None:
         self.sent.append(desired.desired_state(self.node, now=now))
@@ -55,18 +55,18 @@ class SlowHost:
             self.processes[run] -= set(leaving[keep:])
             if run not in wanted and not self.processes[run]:
                 del self.processes[run]
-        roles = {each.spec.run for each in apply.runs if each.spec.station}
+        roles = {each.spec.run for each in apply.runs if each.spec.remote}
         self.attempts |= {each.spec.run: each.spec.attempt for each in apply.runs if each.spec.run not in self.exits}
         for run, slots in wanted.items():
-            if (run in roles) != (run in self.stations) and not self.processes.get(run):
-                self.stations ^= {run}  # the other role begins once nothing of this one is left
-            if run not in self.exits and (run in roles) == (run in self.stations):
+            if (run in roles) != (run in self.agents) and not self.processes.get(run):
+                self.agents ^= {run}  # the other role begins once nothing of this one is left
+            if run not in self.exits and (run in roles) == (run in self.agents):
                 self.processes.setdefault(run, set()).update(slots)
         self.look()
 
     def look(self) -> None:
         runs = [
-            RunObservation(run=run, attempt=self.attempts[run], state="running", holding=tuple(sorted(slots)), station=run in self.stations)
+            RunObservation(run=run, attempt=self.attempts[run], state="running", holding=tuple(sorted(slots)), remote=run in self.agents)
             for run, slots in self.processes.items()
         ]
         ended = [
@@ -80,8 +80,8 @@ class SlowHost:
             fleet.record(self.seen.pop(0), now=now)
 
     def end(self, run: int, code: int) -> None:
-        """A station that ends comes again with the next snapshot."""
-        if run in self.stations:
+        """A remote agent that ends comes again with the next snapshot."""
+        if run in self.agents:
             self.processes.pop(run, None)
             self.look()
         elif self.processes.pop(run, None) is not None:
@@ -135,7 +135,7 @@ def check(hosts: list[SlowHost], *, several: bool) -> None:
             assert slots <= held, f"run {run} has processes on slots {slots - held} that are no longer granted to it"
     at_work = Counter(run for host in hosts for run, slots in host.processes.items() if slots)
     assert several or max(at_work.values(), default=0) <= 1, "a run is at work on one machine"
-    drivers = Counter(run for host in hosts for run, slots in host.processes.items() if slots and run not in host.stations)
+    drivers = Counter(run for host in hosts for run, slots in host.processes.items() if slots and run not in host.agents)
     assert max(drivers.values(), default=0) <= 1, "a run has one driver that holds slots"
 
 
@@ -170,7 +170,7 @@ def test_no_slot_is_ever_shared_and_everything_comes_to_rest(
                 host.obey(0)
                 host.tell(now)
                 check(hosts, several=several)
-            for run in TrainingRun.objects.filter(state=RunState.STOPPING, home=host.node):
+            for run in TrainingRun.objects.filter(state=RunState.STOPPING, head_node=host.node):
                 host.end(run.pk, 0)
     summary = scheduling.tick(now)
     assert (summary.granted, summary.asked_back) == ((), ())
@@ -195,5 +195,5 @@ def at_rest(hosts: list[SlowHost], *, several: bool) -> None:
         return
     for host in hosts:
         there = Grant.objects.filter(released_at=None, slot__node=host.node)
-        wanted = sum(run.max_slots for run in wanting if run.home in (host.node, None))
+        wanted = sum(run.max_slots for run in wanting if run.head_node in (host.node, None))
         assert there.count() >= min(SLOTS - 1, wanted), "a machine has slots free that somebody there could use"

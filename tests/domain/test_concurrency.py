@@ -116,7 +116,7 @@ def test_a_stop_and_a_first_grant_at_once_leave_no_slot_behind(project: Project,
     scheduling.tick(NOW + SECOND)
     host = cast.Host(node)
     host.apply(NOW + SECOND)
-    host.apply(NOW + 2 * SECOND, exits={run.pk: 0 for run in TrainingRun.objects.filter(home=node)})
+    host.apply(NOW + 2 * SECOND, exits={run.pk: 0 for run in TrainingRun.objects.filter(head_node=node)})
     assert not Grant.objects.filter(released_at=None).exists()
     assert {run.state for run in TrainingRun.objects.all()} == {"stopped"}
 

@@ -75,7 +75,7 @@ def test_a_run_waits_for_its_environment_and_holds_nothing_meanwhile(project: Pr
     assert fresh(run).plan_reason == "Building the environment on local: installing 1 package"
     ready(node, NOW + SECOND)
     scheduling.tick(NOW + SECOND)
-    assert fresh(run).home == node
+    assert fresh(run).head_node == node
     (wanted,) = [each for each in told(node).runs if each.spec.run == run.pk]
     assert wanted.spec.environment == FOLDER
     environment = Environment.objects.get()
@@ -121,7 +121,7 @@ def test_a_run_goes_where_its_environment_is_and_the_second_machine_builds_from_
     assert len(told(first).environments) == len(told(second).environments) == 1
     ready(second, NOW + SECOND)
     scheduling.tick(NOW + SECOND)
-    assert fresh(run).home == second
+    assert fresh(run).head_node == second
     (wish,) = told(first).environments
     assert wish.lock == LOCK
     ready(first, NOW + SECOND, lock="tqdm==5.0\n", folder="b" * 40)
@@ -138,7 +138,7 @@ def test_a_failure_on_one_machine_is_none_of_the_run_where_another_can(project: 
     assert fresh(run).state == RunState.QUEUED
     ready(second, NOW + SECOND)
     scheduling.tick(NOW + SECOND)
-    assert fresh(run).home == second
+    assert fresh(run).head_node == second
     assert Environment.objects.count() == 2, "one a base"
 
 

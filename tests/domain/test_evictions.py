@@ -64,7 +64,7 @@ def test_its_process_is_ended_after_a_while_and_it_goes_on_as_the_next_attempt(
     assert desired.desired_state(host.node, now=late).runs == (), "so the host ends it"
     host.apply(late)
     suspended.refresh_from_db()
-    assert (suspended.state, suspended.home, suspended.attempt) == (RunState.SUSPENDED, None, 2)
+    assert (suspended.state, suspended.head_node, suspended.attempt) == (RunState.SUSPENDED, None, 2)
     services.resume_run(suspended, by=alice, now=late)
     scheduling.tick(late)
     (wanted,) = desired.desired_state(host.node, now=late).runs

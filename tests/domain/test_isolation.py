@@ -58,7 +58,7 @@ def test_one_persons_code_runs_in_whatever_box_there_is(hers: Project, alice: Us
     run = cast.run(hers, by=alice, now=NOW)
     scheduling.tick(NOW)
     assert len(cast.slots_of(run)) == 4
-    assert [each.spec.apart for each in desired.desired_state(host.node, now=NOW).runs] == [False]
+    assert [each.spec.isolated for each in desired.desired_state(host.node, now=NOW).runs] == [False]
 
 
 def test_with_a_second_person_runs_wait_with_a_sentence_until_an_administrator_says_that_they_trust_each_other(
@@ -68,7 +68,7 @@ def test_with_a_second_person_runs_wait_with_a_sentence_until_an_administrator_s
     bobs = cast.run(services.create_project(by=bob, name="His"), by=bob, now=NOW)
     turns(host, first=0)
     for each in (run, bobs):
-        assert (fresh(each).state, each.plan_reason, each.home, cast.slots_of(each)) == (RunState.QUEUED, WAITS, None, set())
+        assert (fresh(each).state, each.plan_reason, each.head_node, cast.slots_of(each)) == (RunState.QUEUED, WAITS, None, set())
     assert REMEDY in run.plan_reason
     assert scheduling.preview(now=NOW, cluster=scheduling.ClusterWish(people_trust_each_other=True)).sentences
     trust(dora)
@@ -77,7 +77,7 @@ def test_with_a_second_person_runs_wait_with_a_sentence_until_an_administrator_s
     assert (said.actor, said.reason) == (dora, "one lab")
     turns(host, first=4)
     assert (len(cast.slots_of(run)), len(cast.slots_of(bobs))) == (2, 2)
-    assert not any(each.spec.apart for each in desired.desired_state(host.node, now=NOW + 9 * SECOND).runs)
+    assert not any(each.spec.isolated for each in desired.desired_state(host.node, now=NOW + 9 * SECOND).runs)
 
 
 def test_what_is_at_work_when_a_second_person_comes_goes_on_and_nothing_new_is_begun_beside_it(
@@ -99,13 +99,13 @@ def test_a_run_whose_script_was_to_begin_there_is_called_back_before_it_has_slot
     turns(host, first=0)
     second = cast.run(hers, by=alice, name="second", now=NOW + 4 * SECOND)
     scheduling.tick(NOW + 5 * SECOND)
-    assert fresh(second).home == host.node, "its driver is to start while the other gives slots back"
+    assert fresh(second).head_node == host.node, "its driver is to start while the other gives slots back"
     assert second.pk in {each.spec.run for each in desired.desired_state(host.node, now=NOW + 5 * SECOND).runs}
     cast.person("bob")
     scheduling.tick(NOW + 6 * SECOND)
     assert second.pk not in {each.spec.run for each in desired.desired_state(host.node, now=NOW + 6 * SECOND).runs}
     turns(host, first=7)
-    assert (fresh(second).home, second.state, second.plan_reason) == (None, RunState.QUEUED, WAITS)
+    assert (fresh(second).head_node, second.state, second.plan_reason) == (None, RunState.QUEUED, WAITS)
     assert len(cast.slots_of(first)) == 4, "it has them all again"
 
 
@@ -114,14 +114,14 @@ def test_among_several_machines_a_run_goes_to_one_that_keeps_people_apart(projec
     strong = cast.node("b-strong", slots=2, level="user", now=NOW)
     run = cast.run(project, by=alice, now=NOW)
     scheduling.tick(NOW)
-    assert fresh(run).home == strong
+    assert fresh(run).head_node == strong
     assert cast.slots_of(run) == set(strong.slots.values_list("pk", flat=True))
-    assert [each.spec.apart for each in desired.desired_state(strong, now=NOW).runs] == [True], "its host is held to what it said"
+    assert [each.spec.isolated for each in desired.desired_state(strong, now=NOW).runs] == [True], "its host is held to what it said"
     assert desired.desired_state(weak, now=NOW).runs == ()
     trust(dora)
     other = cast.run(project, by=alice, name="other", now=NOW + SECOND)
     scheduling.tick(NOW + SECOND)
-    assert fresh(other).home == weak
+    assert fresh(other).head_node == weak
 
 
 def test_a_run_that_needs_a_device_of_a_machine_that_refuses_is_told_that(project: Project, alice: User) -> None:

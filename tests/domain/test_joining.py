@@ -163,7 +163,7 @@ def run(token: NodeToken, project: Project, alice: User) -> TrainingRun:
     scheduling.tick(NOW)
     host.apply(NOW)
     made.refresh_from_db()
-    assert made.home == Node.objects.get(name="beta")
+    assert made.head_node == Node.objects.get(name="beta")
     return made
 
 
@@ -178,7 +178,7 @@ def test_the_runs_of_a_machine_that_is_not_heard_of_go_on_elsewhere_without_anyb
     assert leases.end_overdue(NOW + 59 * SECOND, monotonic=100) == []
     assert leases.end_overdue(NOW + 61 * SECOND, monotonic=100) == ["beta"]
     run.refresh_from_db()
-    assert (run.home, run.attempt) == (None, 2)
+    assert (run.head_node, run.attempt) == (None, 2)
     assert cast.slots_of(run) == set()
     assert leases.end_overdue(NOW + 62 * SECOND, monotonic=101) == [], "once"
 

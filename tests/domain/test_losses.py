@@ -52,16 +52,16 @@ def fresh(run: TrainingRun) -> TrainingRun:
 def test_without_a_verb_silence_changes_nothing(run: TrainingRun) -> None:
     scheduling.tick(LATER)
     assert len(cast.slots_of(run)) == 4
-    assert fresh(run).home == gone()
+    assert fresh(run).head_node == gone()
 
 
 def test_its_runs_go_on_elsewhere_and_its_slots_are_free(run: TrainingRun, dora: User) -> None:
     assert lose(dora) == (1, 0)
-    assert (fresh(run).state, run.home, run.attempt) == (RunState.SUSPENDED, None, 2)
+    assert (fresh(run).state, run.head_node, run.attempt) == (RunState.SUSPENDED, None, 2)
     assert run.state_reason == "gone was declared lost by dora. It goes on elsewhere from its last checkpoint."
     scheduling.tick(LATER)
     here = Node.objects.get(name="here")
-    assert (fresh(run).state, run.home) == (RunState.STARTING, here)
+    assert (fresh(run).state, run.head_node) == (RunState.STARTING, here)
     assert cast.slots_of(run) == set(cast.slot_ids(here))
     (wanted,) = desired.desired_state(here, now=LATER).runs
     assert wanted.spec.attempt == 2
@@ -84,19 +84,19 @@ def test_a_run_whose_journal_says_that_it_ended_has_ended(run: TrainingRun, dora
     assert fresh(run).state == RunState.COMPLETED
 
 
-def test_guests_keep_their_home_and_lose_the_slots_there(project: Project, alice: User, dora: User) -> None:
+def test_guests_keep_their_head_node_and_lose_the_slots_there(project: Project, alice: User, dora: User) -> None:
     rules = ClusterRules.current()
     rules.several_machines = True
     rules.save()
     nodes = {name: cast.node(name, now=NOW, address=name) for name in ("gone", "here")}
     run = cast.run(project, by=alice, max_slots=8, now=NOW)
-    TrainingRun.objects.filter(pk=run.pk).update(engines=8, home=nodes["here"])
+    TrainingRun.objects.filter(pk=run.pk).update(engines=8, head_node=nodes["here"])
     scheduling.tick(NOW)
     assert len(cast.slots_of(run)) == 8
     fleet.register(cast.facts("here", address="here"), now=LATER)
     assert lose(dora) == (0, 0)
     scheduling.tick(LATER)
-    assert (fresh(run).home, cast.slots_of(run)) == (nodes["here"], set(cast.slot_ids(nodes["here"])))
+    assert (fresh(run).head_node, cast.slots_of(run)) == (nodes["here"], set(cast.slot_ids(nodes["here"])))
 
 
 def test_one_that_is_heard_of_is_not_lost_and_a_name_must_be_typed(run: TrainingRun, dora: User) -> None:
@@ -121,7 +121,7 @@ def test_one_that_comes_back_is_told_first_and_what_it_says_of_the_past_is_ignor
     apply = desired.desired_state(gone(), now=LATER)
     assert apply.fence > before.revision
     assert apply.runs == ()
-    TrainingRun.objects.filter(pk=run.pk).update(home=gone())  # it is to go on there again
+    TrainingRun.objects.filter(pk=run.pk).update(head_node=gone())  # it is to go on there again
     fleet.record(replace(before, revision=apply.revision), now=LATER)
     assert fresh(run).is_live(), "another attempt goes on for the one that ended"
 

@@ -62,7 +62,7 @@ def settle(*hosts: cast.Host, since: dt.datetime, rounds: int = 5) -> dt.datetim
     return since + rounds * SECOND
 
 
-def sent_off(first: cast.Host, second: cast.Host, *, by: User) -> dt.datetime:
+def migrating(first: cast.Host, second: cast.Host, *, by: User) -> dt.datetime:
     """The first machine is taken out of service, and its run asked to go on on the second."""
     now = settle(first, second, since=NOW)
     services.set_node_draining(first.node, by=by, draining=True)
@@ -99,13 +99,13 @@ def test_a_machine_that_is_taken_out_of_service_hands_its_run_over(
     first.apply(now, keeps={alices.pk: cast.slots_of(alices)})  # its workers are still finishing their step
     scheduling.tick(now)
     assert node_of(alices) == {"first"}
-    assert fresh(alices).leave_revision is None, "whoever holds slots is not sent off"
+    assert fresh(alices).leave_revision is None, "whoever holds slots does not migrate"
     first.apply(now + SECOND)
     scheduling.tick(now + SECOND)
     assert cast.slots_of(alices) == set(), "nothing elsewhere before its process is gone"
     assert alices.pk not in {wish.spec.run for wish in desired.desired_state(second.node, now=now).runs}
     first.apply(now + 2 * SECOND)
-    assert fresh(alices).home is None
+    assert fresh(alices).head_node is None
     scheduling.tick(now + 2 * SECOND)
     assert node_of(alices) == {"second"}
     (wish,) = desired.desired_state(second.node, now=now + 3 * SECOND).runs
@@ -118,7 +118,7 @@ def test_a_move_is_not_told_as_a_suspension_and_a_run_that_finds_no_place_is(
     alices: TrainingRun, first: cast.Host, second: cast.Host, dora: User
 ) -> None:
     suspensions = Notification.objects.filter(person=alices.submitted_by, kind=NotificationKind.SUSPENDED)
-    now = sent_off(first, second, by=dora)
+    now = migrating(first, second, by=dora)
     assert fresh(alices).state == RunState.SUSPENDED
     first.apply(now + SECOND, knows={alices.pk: -9})
     now = settle(first, second, since=now + 2 * SECOND)
@@ -130,14 +130,14 @@ def test_a_move_is_not_told_as_a_suspension_and_a_run_that_finds_no_place_is(
     assert [told.text.partition(": ")[0] for told in suspensions] == [f"alices (run {alices.pk}) is suspended"]
 
 
-def test_a_host_that_ends_a_run_which_is_sent_off_does_not_fail_it(
+def test_a_host_that_ends_a_run_that_migrates_does_not_fail_it(
     alices: TrainingRun, first: cast.Host, second: cast.Host, dora: User
 ) -> None:
-    now = sent_off(first, second, by=dora)
+    now = migrating(first, second, by=dora)
     assert fresh(alices).leave_revision is not None
     first.apply(now + SECOND, knows={alices.pk: -9})
     assert fresh(alices).state == RunState.SUSPENDED
-    assert alices.home == first.node, "the host still knows it"
+    assert alices.head_node == first.node, "the host still knows it"
     settle(first, second, since=now + 2 * SECOND)
     assert node_of(alices) == {"second"}
 
@@ -147,16 +147,16 @@ def test_a_script_that_never_came_to_train_is_not_ended_for_a_move(
 ) -> None:
     """It may be at work without slots, and would begin anew."""
     TrainingRun.objects.filter(pk=alices.pk).update(engines=None)
-    now = sent_off(first, second, by=dora)
+    now = migrating(first, second, by=dora)
     assert fresh(alices).leave_revision is None
-    assert alices.home == first.node
+    assert alices.head_node == first.node
     assert alices.pk in {wish.spec.run for wish in desired.desired_state(first.node, now=now).runs}
 
 
 def test_a_run_that_is_stopped_on_its_way_is_stopped(
     alices: TrainingRun, alice: User, first: cast.Host, second: cast.Host, dora: User
 ) -> None:
-    now = sent_off(first, second, by=dora)
+    now = migrating(first, second, by=dora)
     services.stop_run(fresh(alices), by=alice, now=now)
     first.apply(now + SECOND, exits={alices.pk: -9})
     assert fresh(alices).state == RunState.STOPPED
@@ -170,7 +170,7 @@ def test_a_run_without_slots_does_not_wait_for_a_machine_that_is_gone(
     now = settle(first, second, since=NOW)
     services.pause_run(alices, by=alice)
     now = settle(first, second, since=now)
-    assert fresh(alices).home == first.node
+    assert fresh(alices).head_node == first.node
     services.resume_run(fresh(alices), by=alice)
     later = now + SILENT
     second.apply(later)

@@ -65,7 +65,7 @@ def test_a_run_is_bound_to_the_kind_of_machine_it_trains_on(project: Project, al
     turn(hosts, NOW + 2 * SECOND)
     run.refresh_from_db()
     assert run.kind == "torch 2.13.0; Xeon (6/207, avx2)"
-    own, other = (hosts[0].node, hosts[1].node) if run.home_id == hosts[0].node.pk else (hosts[1].node, hosts[0].node)
+    own, other = (hosts[0].node, hosts[1].node) if run.head_node_id == hosts[0].node.pk else (hosts[1].node, hosts[0].node)
     Node.objects.filter(pk=other.pk).update(processor="Opteron")
     Node.objects.filter(pk=own.pk).update(draining=True)
     scheduling.tick(NOW + 3 * SECOND)
@@ -82,7 +82,7 @@ def test_slots_that_a_script_could_never_use_are_not_kept_for_it(project: Projec
     script = cast.run(project, by=alice, name="script", now=NOW)
     turn(hosts, NOW)
     script.refresh_from_db()
-    Node.objects.filter(pk=script.home_id).update(draining=True)
+    Node.objects.filter(pk=script.head_node_id).update(draining=True)
     other = cast.run(project, by=alice, name="other", now=NOW + SECOND)
     turn(hosts, NOW + 2 * SECOND)
     turn(hosts, NOW + 3 * SECOND)

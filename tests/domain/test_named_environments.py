@@ -62,7 +62,7 @@ def test_a_definition_has_what_is_offered_instead_of_what_its_zip_brings(project
     assert (wish.requirements, wish.run) == ("tqdm  # environment vision:1\n", run.pk)
     ready(node, NOW + SECOND)
     scheduling.tick(NOW + SECOND)
-    assert fresh(run).home == node
+    assert fresh(run).head_node == node
 
 
 def test_definitions_with_one_environment_share_what_is_built(project: Project, alice: User, bob: User, dora: User) -> None:
@@ -238,7 +238,7 @@ def test_it_is_built_in_advance_on_every_machine_and_a_run_finds_it(project: Pro
     assert services.build_named_environment(offered.environment, by=dora, now=NOW + SECOND) == 0
     run = submit(project, alice, definition(project, alice, offered), now=NOW + SECOND)
     scheduling.tick(NOW + SECOND)
-    assert fresh(run).home is not None, "at once"
+    assert fresh(run).head_node is not None, "at once"
 
 
 def test_a_build_in_advance_that_fails_says_why_and_is_tried_again_when_asked(dora: User) -> None:

@@ -263,7 +263,7 @@ def test_the_runs_of_a_pilot_whose_allocation_has_ended_go_on_at_once(engine: En
     engine.becomes("1", "ended")
     pilots.look(NOW + 10 * SECOND)
     waiting.refresh_from_db()
-    assert (waiting.state, waiting.home, waiting.attempt) == (RunState.SUSPENDED, None, 2)
+    assert (waiting.state, waiting.head_node, waiting.attempt) == (RunState.SUSPENDED, None, 2)
     assert "The allocation of gpu-1 has ended. It goes on elsewhere" in waiting.state_reason
     node = Node.objects.get(name="gpu-1")
     assert snapshot.is_silent(node, NOW + 10 * SECOND), "although it was heard of a moment ago"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from experiments.models import MetricSeries, Project, RunState, TrainingRun, User
 from experiments.runs import run_values
-from experiments.runtable.asked import Asked
 from experiments.runtable.language import quoted
+from experiments.runtable.table_query import TableQuery
 from experiments.selectors import run_groups, run_table
 from experiments.selectors.run_table import Scope
 from tests import cast
@@ -175,7 +175,7 @@ FILTERS: st.SearchStrategy[Written] = st.recursive(
 @given(data=st.data())
 def _agree(there: list[Facts], scope: Scope, data: st.DataObject) -> None:
     text, holds = data.draw(FILTERS)
-    plan = run_table.plan(scope, Asked(filter=text), now=NOW)
+    plan = run_table.plan(scope, TableQuery(filter=text), now=NOW)
     assert plan.refused is None, (text, plan.refused)
     assert set(plan.runs().values_list("pk", flat=True)) == {run.number for run in there if holds(run)}, text
 
@@ -207,7 +207,7 @@ def _same_groups(there: list[Facts], scope: Scope, group: str, value: Callable[[
     wanted: dict[str | None, list[float | None]] = {}
     for run in there:
         wanted.setdefault(key(run), []).append(run.metrics.get(("train", "loss"), (None,))[0])
-    plan = run_table.plan(scope, Asked(group=group, columns=("train.loss",)), now=NOW)
+    plan = run_table.plan(scope, TableQuery(group=group, columns=("train.loss",)), now=NOW)
     found = {each.value: each for each in run_groups.every_group(plan)}
     assert {name: each.runs for name, each in found.items()} == {name: len(values) for name, values in wanted.items()}
     for name, values in wanted.items():
@@ -216,7 +216,7 @@ def _same_groups(there: list[Facts], scope: Scope, group: str, value: Callable[[
         figures = found[name].figures[0]
         assert (figures.least, figures.greatest) == (min(finite, default=None), max(finite, default=None))
         assert figures.mean == (None if mean is None else pytest.approx(mean))
-        again = run_table.plan(scope, Asked(filter=found[name].filter), now=NOW)
+        again = run_table.plan(scope, TableQuery(filter=found[name].filter), now=NOW)
         assert set(again.runs().values_list("pk", flat=True)) == {run.number for run in there if key(run) == name}, found[name].filter
 
 
@@ -233,7 +233,7 @@ def test_what_has_no_value_comes_last_whichever_way(project: Project, alice: Use
     there = {run.number: run for run in made(project, alice, bob, random.Random(2))}
     for key, value in SORTS.items():
         for down in (False, True):
-            plan = run_table.plan(Scope(project), Asked(sort=key, descending=down), now=NOW)
+            plan = run_table.plan(Scope(project), TableQuery(sort=key, descending=down), now=NOW)
             found = [value(there[number]) for number in run_table.numbers(plan)]
             known = [each for each in found if each is not None]
             assert found == [*sorted(known, reverse=down), *[None] * (len(there) - len(known))], (key, down)

@@ -50,7 +50,7 @@ def test_an_alone_run_gets_every_slot_it_can_use_and_starts(alices: TrainingRun,
     summary = scheduling.tick(NOW)
     assert cast.slots_of(alices) == set(cast.slot_ids(node))
     assert fresh(alices).state == RunState.STARTING
-    assert alices.home == node
+    assert alices.head_node == node
     assert alices.plan_reason
     assert alices.queue_position is None
     assert summary.nodes == (node.name,)
@@ -75,7 +75,7 @@ def test_two_peoples_runs_settle_at_half_each_and_the_first_grows_back(
     summary = scheduling.tick(NOW + SECOND)
     assert len(summary.asked_back) == 2
     assert summary.granted == ()  # nothing is free yet
-    assert fresh(bobs).home is not None  # but its driver starts already
+    assert fresh(bobs).head_node is not None  # but its driver starts already
     assert bobs.state == RunState.QUEUED
 
     leaving = {slot for _, slot in summary.asked_back}

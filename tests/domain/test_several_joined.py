@@ -1,4 +1,4 @@
-"""One run over several machines that have joined: who shares with whom, and how its stations hear where its driver is."""
+"""One run over several machines that have joined: who shares with whom, and how its remote agents hear where its driver is."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wide(project: Project, alice: User, hosts: tuple[cast.Host, cast.Host]) -> T
     run = trains(cast.run(project, by=alice, name="wide", max_slots=6, now=NOW))
     TrainingRun.objects.filter(pk=run.pk).update(engines=12)
     settle(*hosts, since=NOW)
-    assert fresh(run).home == hosts[0].node
+    assert fresh(run).head_node == hosts[0].node
     return fresh(run)
 
 
@@ -58,8 +58,8 @@ def test_it_has_one_machine_until_it_is_known_where_its_driver_is_met(wide: Trai
     guest, home = wish(hosts[1], wide, NOW + 30 * SECOND), wish(hosts[0], wide, NOW + 30 * SECOND)
     assert guest is not None
     assert home is not None
-    assert (guest.spec.station, guest.spec.meeting) == (True, MET)
-    assert (home.spec.station, home.spec.meeting) == (False, None)
+    assert (guest.spec.remote, guest.spec.meeting) == (True, MET)
+    assert (home.spec.remote, home.spec.meeting) == (False, None)
     told = joining.state_for("beta", None, NOW + 31 * SECOND).wanted
     assert told.several
     assert [folder.term for folder in told.folders] == [GUEST]
@@ -77,7 +77,7 @@ def test_where_it_is_met_lies_sealed_and_counts_only_as_long_as_its_driver_is_th
     assert meetings.meeting_of(wide) == later, "a driver that begins again will say it"
     says(hosts[1], wide, MET)
     assert meetings.meeting_of(wide) == later, "another machine says nothing of it"
-    TrainingRun.objects.filter(pk=wide.pk).update(home=hosts[1].node)
+    TrainingRun.objects.filter(pk=wide.pk).update(head_node=hosts[1].node)
     assert meetings.meeting_of(fresh(wide)) is None
     assert meetings.met() == frozenset()
 
@@ -112,4 +112,4 @@ def test_a_guest_whose_lease_is_over_costs_the_run_its_slots_there_and_nothing_e
     assert leases.end_overdue(later, monotonic=1e6) == ["beta"]
     assert counts(wide) == {"alpha": 4}
     after = fresh(wide)
-    assert (after.home, after.attempt, after.state) == (before.home, before.attempt, before.state)
+    assert (after.head_node, after.attempt, after.state) == (before.head_node, before.attempt, before.state)

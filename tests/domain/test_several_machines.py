@@ -10,7 +10,7 @@ import pytest
 from experiments import services
 from experiments.cluster import accounting, desired, fleet, machine_pools, scheduling, utilization
 from experiments.cluster.scheduling import ClusterWish
-from experiments.models import ClusterRules, Grant, Node, Project, RunState, RunTransition, Slot, Station, TrainingRun, User
+from experiments.models import ClusterRules, Grant, Node, Project, RemoteAgent, RunState, RunTransition, Slot, TrainingRun, User
 from experiments.selectors import latest_utilization
 from tests import cast
 from tests.domain.test_machines import NOW, SECOND, SILENT, fresh, settle, trains
@@ -43,7 +43,7 @@ def big(project: Project, alice: User, hosts: Hosts) -> TrainingRun:
     run = trains(cast.run(project, by=alice, name="big", max_slots=6, now=NOW))
     TrainingRun.objects.filter(pk=run.pk).update(engines=12)  # useful on 1, 2, 3, 4 and 6
     settle(*hosts, since=NOW)
-    assert (fresh(run).home, counts(run)) == (hosts[0].node, {"alpha": 4, "beta": 2})
+    assert (fresh(run).head_node, counts(run)) == (hosts[0].node, {"alpha": 4, "beta": 2})
     return run
 
 
@@ -70,9 +70,9 @@ def test_each_machine_is_told_its_own_slots_of_the_run(big: TrainingRun, hosts: 
     home, guest = (wish(each, big) for each in hosts)
     assert home is not None
     assert guest is not None
-    assert (home.spec.station, len(home.slots), {slot.node for slot in home.slots}) == (False, 4, {"alpha"})
-    assert (guest.spec.station, len(guest.slots), {slot.node for slot in guest.slots}) == (True, 2, {"beta"})
-    assert dataclasses.replace(guest.spec, station=False) == home.spec
+    assert (home.spec.remote, len(home.slots), {slot.node for slot in home.slots}) == (False, 4, {"alpha"})
+    assert (guest.spec.remote, len(guest.slots), {slot.node for slot in guest.slots}) == (True, 2, {"beta"})
+    assert dataclasses.replace(guest.spec, remote=False) == home.spec
     assert fresh(big).plan_reason == "holds 6 of 8 slots, 4 on alpha and 2 on beta: its maximum"
 
 
@@ -87,7 +87,7 @@ def test_a_script_that_has_not_come_to_train_has_one_machine(project: Project, a
     assert counts(run) == {"alpha": 4, "beta": 4}
 
 
-def test_a_run_that_needs_more_at_once_than_a_machine_has_gets_its_home_first(project: Project, alice: User, hosts: Hosts) -> None:
+def test_a_run_that_needs_more_at_once_than_a_machine_has_gets_its_head_node_first(project: Project, alice: User, hosts: Hosts) -> None:
     run = cast.run(project, by=alice, max_slots=6, now=NOW)
     services.set_slots(run, by=alice, min_slots=6, max_slots=6)
     now = settle(*hosts, since=NOW)
@@ -122,7 +122,7 @@ def test_a_guest_that_is_drained_gives_its_slots_back_and_the_run_goes_on(big: T
     scheduling.tick(now)
     leaving = wish(beta, big)
     assert leaving is not None
-    assert (leaving.spec.station, leaving.slots) == (True, ()), "its station is kept until it is proven gone"
+    assert (leaving.spec.remote, leaving.slots) == (True, ()), "its remote agent is kept until it is proven gone"
     beta.apply(now, keeps={big.pk: cast.slots_of(big)})
     scheduling.tick(now)
     assert counts(big) == {"alpha": 4, "beta": 2}
@@ -132,7 +132,7 @@ def test_a_guest_that_is_drained_gives_its_slots_back_and_the_run_goes_on(big: T
     assert not RunTransition.objects.filter(run=big, new=RunState.SUSPENDED).exists()
 
 
-def test_a_home_that_is_drained_sends_the_run_off_and_it_begins_elsewhere(big: TrainingRun, hosts: Hosts, dora: User) -> None:
+def test_a_head_node_that_is_drained_migrates_the_run_and_it_begins_elsewhere(big: TrainingRun, hosts: Hosts, dora: User) -> None:
     alpha, beta = hosts
     now = NOW + 9 * SECOND
     services.set_node_draining(alpha.node, by=dora, draining=True)
@@ -141,25 +141,25 @@ def test_a_home_that_is_drained_sends_the_run_off_and_it_begins_elsewhere(big: T
     assert guest is not None
     assert guest.slots == (), "it is suspended as a whole: its driver is on alpha"
     now = settle(alpha, beta, since=now + SECOND)
-    assert (fresh(big).home, counts(big)) == (beta.node, {"beta": 4})
+    assert (fresh(big).head_node, counts(big)) == (beta.node, {"beta": 4})
     there = wish(beta, big)
     assert there is not None
-    assert (there.spec.station, there.spec.attempt) == (False, 2)
+    assert (there.spec.remote, there.spec.attempt) == (False, 2)
     assert wish(alpha, big) is None
 
 
-def test_a_run_that_holds_nothing_at_home_keeps_its_driver_there(big: TrainingRun, hosts: Hosts, dora: User) -> None:
+def test_a_run_that_holds_nothing_at_the_head_node_keeps_its_driver_there(big: TrainingRun, hosts: Hosts, dora: User) -> None:
     now = NOW + 9 * SECOND
     for slot in Slot.objects.filter(node=hosts[0].node):
         services.set_slot_draining(slot, by=dora, draining=True)
     settle(*hosts, since=now)
-    assert (fresh(big).home, counts(big)) == (hosts[0].node, {"beta": 4})
+    assert (fresh(big).head_node, counts(big)) == (hosts[0].node, {"beta": 4})
     home = wish(hosts[0], big)
     assert home is not None
-    assert (home.spec.station, home.slots) == (False, ())
+    assert (home.spec.remote, home.slots) == (False, ())
 
 
-def test_a_guest_that_falls_silent_keeps_its_slots_and_the_run_goes_on_at_home(big: TrainingRun, hosts: Hosts, bob: User) -> None:
+def test_a_guest_that_falls_silent_keeps_its_slots_and_the_run_goes_on_at_the_head_node(big: TrainingRun, hosts: Hosts, bob: User) -> None:
     alpha, beta = hosts
     later = NOW + 9 * SECOND + SILENT
     alpha.apply(later)
@@ -174,7 +174,7 @@ def test_a_guest_that_falls_silent_keeps_its_slots_and_the_run_goes_on_at_home(b
     assert Grant.objects.filter(released_at=None).count() == 8
 
 
-def test_a_home_that_falls_silent_changes_nothing_anywhere(big: TrainingRun, hosts: Hosts, bob: User) -> None:
+def test_a_head_node_that_falls_silent_changes_nothing_anywhere(big: TrainingRun, hosts: Hosts, bob: User) -> None:
     alpha, beta = hosts
     later = NOW + 9 * SECOND + SILENT
     beta.apply(later)
@@ -182,11 +182,11 @@ def test_a_home_that_falls_silent_changes_nothing_anywhere(big: TrainingRun, hos
     settle(beta, since=later)
     assert counts(big) == {"alpha": 4, "beta": 2}
     assert counts(bobs) == {"beta": 2}
-    assert fresh(big).home == alpha.node
+    assert fresh(big).head_node == alpha.node
 
 
 @pytest.mark.parametrize("code", [0, 1, 75, -9])
-def test_the_end_of_a_station_is_no_end_of_the_run(big: TrainingRun, hosts: Hosts, code: int) -> None:
+def test_the_end_of_a_remote_agent_is_no_end_of_the_run(big: TrainingRun, hosts: Hosts, code: int) -> None:
     hosts[1].apply(NOW + 9 * SECOND, exits={big.pk: code})
     run = fresh(big)
     assert (run.state, run.exit_code, run.attempt) == (RunState.STARTING, None, 1)
@@ -194,16 +194,16 @@ def test_the_end_of_a_station_is_no_end_of_the_run(big: TrainingRun, hosts: Host
 
 def test_a_machine_where_the_run_cannot_work_is_left_and_its_history_says_so(big: TrainingRun, hosts: Hosts) -> None:
     alpha, beta = hosts
-    beta.stations[big.pk] = RunObservation(
-        big.pk, 1, "exited", (), exit_code=1, detail="the station ended with code 1", station=True, gave_up=True
+    beta.agents[big.pk] = RunObservation(
+        big.pk, 1, "exited", (), exit_code=1, detail="the remote agent ended with code 1", remote=True, abandoned=True
     )
     now = settle(alpha, beta, since=NOW + 9 * SECOND)
     assert counts(big) == {"alpha": 4}
     assert fresh(big).plan_reason.endswith("it cannot work on beta")
     (said,) = RunTransition.objects.filter(run=big, reason__contains="cannot work")
-    assert said.reason == "It cannot work on beta: the station ended with code 1. It goes on without that machine."
+    assert said.reason == "It cannot work on beta: the remote agent ended with code 1. It goes on without that machine."
     TrainingRun.objects.filter(pk=big.pk).update(attempt=2)
-    beta.stations.clear()
+    beta.agents.clear()
     settle(alpha, beta, since=now)
     assert counts(big) == {"alpha": 4, "beta": 2}, "with the next attempt it is tried again"
 
@@ -229,7 +229,7 @@ def test_slots_elsewhere_are_free_when_they_are_proven_so_and_not_when_the_run_h
 
 def holding(run: TrainingRun, on: cast.Host, **more: object) -> RunObservation:
     slots = tuple(sorted(Grant.objects.filter(run=run, released_at=None, slot__node=on.node).values_list("slot", flat=True)))
-    return RunObservation(run.pk, 1, "running", slots, **{"station": True, **more})  # type: ignore[arg-type]
+    return RunObservation(run.pk, 1, "running", slots, **{"remote": True, **more})  # type: ignore[arg-type]
 
 
 def test_a_run_that_is_stopped_gives_back_what_it_has_everywhere(big: TrainingRun, hosts: Hosts, alice: User) -> None:
@@ -239,17 +239,17 @@ def test_a_run_that_is_stopped_gives_back_what_it_has_everywhere(big: TrainingRu
     scheduling.tick(now)
     guest = wish(beta, big)
     assert guest is not None
-    assert (guest.stop, guest.slots) == (False, ()), "its driver is told to stop, and tells its stations"
+    assert (guest.stop, guest.slots) == (False, ()), "its driver is told to stop, and tells its remote agents"
     beta.apply(now)
     alpha.apply(now, exits={big.pk: 0})
     settle(alpha, beta, since=now + SECOND)
     assert (fresh(big).state, counts(big)) == (RunState.STOPPED, {})
 
 
-def test_when_the_rule_is_taken_back_runs_come_together_at_home(big: TrainingRun, hosts: Hosts) -> None:
+def test_when_the_rule_is_taken_back_runs_come_together_at_the_head_node(big: TrainingRun, hosts: Hosts) -> None:
     allow(False)
     settle(*hosts, since=NOW + 9 * SECOND)
-    assert (fresh(big).home, counts(big)) == (hosts[0].node, {"alpha": 4})
+    assert (fresh(big).head_node, counts(big)) == (hosts[0].node, {"alpha": 4})
 
 
 def test_a_preview_of_the_rule_says_what_it_would_do(project: Project, alice: User) -> None:
@@ -263,18 +263,18 @@ def test_a_preview_of_the_rule_says_what_it_would_do(project: Project, alice: Us
     assert counts(run) == {"alpha": 4}
 
 
-def seen_slots(run: TrainingRun, on: cast.Host, *, busy_s: float, counted_s: float, station: bool) -> Observation:
+def seen_slots(run: TrainingRun, on: cast.Host, *, busy_s: float, counted_s: float, remote: bool) -> Observation:
     """Each of its slots there is half at work, and takes 100 bytes."""
     held = holding(run, on).holding
     slots = tuple(SlotSeen(slot, 1.0, busy_s / len(held), counted_s / len(held), 100) for slot in held)
-    told = holding(run, on, station=station, busy_s=busy_s, counted_s=counted_s, slots=slots)
+    told = holding(run, on, remote=remote, busy_s=busy_s, counted_s=counted_s, slots=slots)
     return Observation(on.revision, cast.facts(on.node.name, address=on.node.address), (told,))
 
 
 def counts_from_nothing(run: TrainingRun) -> None:
     """The hosts of this cast cannot tell how far slots are at work; from here on they can."""
     TrainingRun.objects.filter(pk=run.pk).update(busy_s=None, busy_counted_s=0.0)
-    Station.objects.all().delete()
+    RemoteAgent.objects.all().delete()
 
 
 def test_the_work_of_all_machines_counts_once(big: TrainingRun, hosts: Hosts) -> None:
@@ -283,12 +283,12 @@ def test_the_work_of_all_machines_counts_once(big: TrainingRun, hosts: Hosts) ->
     began = NOW + 10 * SECOND
     for number in range(1, 4):
         now = began + 10 * number * SECOND
-        fleet.record(seen_slots(big, beta, busy_s=10.0 * number, counted_s=20.0 * number, station=True), now=now - SECOND)
-        fleet.record(seen_slots(big, alpha, busy_s=20.0 * number, counted_s=40.0 * number, station=False), now=now)
+        fleet.record(seen_slots(big, beta, busy_s=10.0 * number, counted_s=20.0 * number, remote=True), now=now - SECOND)
+        fleet.record(seen_slots(big, alpha, busy_s=20.0 * number, counted_s=40.0 * number, remote=False), now=now)
     assert fresh(big).busy_s == pytest.approx(90.0)
     assert accounting.busy_seconds(fresh(big), held_s=1000.0) == pytest.approx(90.0)
-    station = Station.objects.get(run=big)
-    assert (station.node, station.all_busy_s, station.all_counted_s, station.memory_bytes) == (beta.node, 30.0, 60.0, 200)
+    remote = RemoteAgent.objects.get(run=big)
+    assert (remote.node, remote.all_busy_s, remote.all_counted_s, remote.memory_bytes) == (beta.node, 30.0, 60.0, 200)
     last = big.utilization_samples.last()
     assert last is not None
     assert (last.busy_s, last.counted_s, last.memory_bytes, len(last.slots)) == (90.0, 180.0, 600, 6)
@@ -296,22 +296,22 @@ def test_the_work_of_all_machines_counts_once(big: TrainingRun, hosts: Hosts) ->
     assert (len(seen.slots), seen.share, seen.memory, seen.unknown) == (6, pytest.approx(0.5), 600, 0)
 
 
-def test_a_station_that_begins_anew_counts_on(big: TrainingRun, hosts: Hosts) -> None:
+def test_a_remote_agent_that_begins_anew_counts_on(big: TrainingRun, hosts: Hosts) -> None:
     beta = hosts[1]
     counts_from_nothing(big)
     now = NOW + 10 * SECOND
-    fleet.record(seen_slots(big, beta, busy_s=10.0, counted_s=20.0, station=True), now=now)
+    fleet.record(seen_slots(big, beta, busy_s=10.0, counted_s=20.0, remote=True), now=now)
     fleet.record(Observation(beta.revision, cast.facts("beta", address="10.0.0.1"), ()), now=now)  # it was stopped and forgotten
-    fleet.record(seen_slots(big, beta, busy_s=4.0, counted_s=8.0, station=True), now=now + 10 * SECOND)
-    assert (fresh(big).busy_s, Station.objects.get(run=big).all_counted_s) == (14.0, 28.0)
+    fleet.record(seen_slots(big, beta, busy_s=4.0, counted_s=8.0, remote=True), now=now + 10 * SECOND)
+    assert (fresh(big).busy_s, RemoteAgent.objects.get(run=big).all_counted_s) == (14.0, 28.0)
 
 
 def test_what_a_silent_guests_slots_do_is_not_shown_as_now(big: TrainingRun, hosts: Hosts) -> None:
     alpha, beta = hosts
     now = NOW + 10 * SECOND
-    fleet.record(seen_slots(big, beta, busy_s=10.0, counted_s=20.0, station=True), now=now)
+    fleet.record(seen_slots(big, beta, busy_s=10.0, counted_s=20.0, remote=True), now=now)
     later = now + 20 * SECOND
-    fleet.record(seen_slots(big, alpha, busy_s=20.0, counted_s=40.0, station=False), now=later)
+    fleet.record(seen_slots(big, alpha, busy_s=20.0, counted_s=40.0, remote=False), now=later)
     seen = latest_utilization.of_run(big, now=later)
     assert {each.grant.slot.node.name: each.use.why for each in seen.slots} == {"alpha": "", "beta": latest_utilization.NO_NEWS}
     assert utilization.entries(big.latest_utilization)[0].t == later.timestamp()

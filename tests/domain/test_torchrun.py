@@ -154,11 +154,11 @@ def test_it_begins_again_on_another_machine_when_its_own_is_drained(distributed:
     hosts = [cast.Host(cast.node(name, now=NOW)) for name in ("alpha", "beta")]
     run = cast.run(project, by=alice, max_slots=3, distributed=distributed, now=NOW)
     now = settle(*hosts)
-    home = fresh(run).home
+    home = fresh(run).head_node
     assert home is not None
     services.set_node_draining(home, by=dora, draining=True)
     settle(*hosts, since=now, rounds=9)
-    assert fresh(run).home not in (None, home)
+    assert fresh(run).head_node not in (None, home)
     assert (len(cast.slots_of(run)), run.attempt) == (3, 2)
 
 

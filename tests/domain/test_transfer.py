@@ -178,7 +178,7 @@ def test_imported_runs_are_the_importers_ended_and_in_no_plan(studio: Seeded, st
     assert {run.submitted_by for run in runs} == {stranger}
     scheduling.tick(timezone.now())
     for run in runs:
-        assert (run.home, run.grants.count(), run.is_live()) == (None, 0, False)
+        assert (run.head_node, run.grants.count(), run.is_live()) == (None, 0, False)
         assert run.transitions.count() >= 2
         words = run.transitions.last()
         assert words is not None

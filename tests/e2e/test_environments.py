@@ -99,7 +99,7 @@ def test_a_script_gets_what_its_requirements_name_on_every_machine_and_at_once_t
     others = [run for (run,) in studio.rows("SELECT id FROM experiments_trainingrun WHERE id > ?", first)]
     assert len(others) == 2
     wait_until(lambda: all(studio.held().get(run) for run in others), lambda: f"both have a slot {others} {studio.held()}")
-    homes = studio.rows("SELECT COUNT(DISTINCT home_id) FROM experiments_trainingrun WHERE id > ?", first)
+    homes = studio.rows("SELECT COUNT(DISTINCT head_node_id) FROM experiments_trainingrun WHERE id > ?", first)
     let_go(studio, *others)
     until_completed(studio, *others)
     assert homes == [(len(others),)], "each machine has built its own"

@@ -77,6 +77,6 @@ def test_a_script_with_mlflow_needs_no_settings(studio: Studio, person: Callable
     assert "as good as it gets" in done.stdout
     ((tags,),) = studio.rows("SELECT tags FROM experiments_loggedfacts WHERE run_id = ?", run)
     assert json.loads(tags)["verdict"] == "keep"
-    ((own, home),) = studio.rows("SELECT id, home_id FROM experiments_trainingrun WHERE name = 'on my laptop' AND state = 'completed'")
+    ((own, home),) = studio.rows("SELECT id, head_node_id FROM experiments_trainingrun WHERE name = 'on my laptop' AND state = 'completed'")
     assert home is None, "no machine has to do with it"
     assert (studio.folder(own) / "artifacts/notes.txt").read_text() == "of one's own"

@@ -89,7 +89,7 @@ class Scene:
 
     @property
     def home(self) -> Joined | None:
-        query = "SELECT n.name FROM experiments_trainingrun r JOIN experiments_node n ON n.id = r.home_id WHERE r.id = ?"
+        query = "SELECT n.name FROM experiments_trainingrun r JOIN experiments_node n ON n.id = r.head_node_id WHERE r.id = ?"
         return self.machines.get("".join(name for (name,) in self.studio.rows(query, self.run)))
 
     @property
@@ -133,11 +133,11 @@ def scene(studio: Studio, joined: Callable[..., Joined], tmp_path: Path) -> Scen
 def test_one_job_is_on_two_joined_machines_at_once_and_survives_either(scene: Scene, person: Callable[..., Page]) -> None:
     home, guest, folder = scene.home, scene.guest, scene.folder
     assert home is not None
-    logs = (folder / f"log/station-{guest.name}/console.log", folder / "log/driver/console.log")
+    logs = (folder / f"log/agent-{guest.name}/console.log", folder / "log/driver/console.log")
     scene.until(lambda: all(log.is_file() for log in logs), "logs of both are in the studio")
     scene.until(lambda: len(list(folder.glob("log/worker-*"))) == 4, "and of all workers")
     assert "takes part in the training" in logs[0].read_text()
-    scene.until((folder / f"station-{guest.name}" / "ran").is_file, "what the script writes there is beside what it writes at home")
+    scene.until((folder / f"agent-{guest.name}" / "ran").is_file, "what the script writes there is beside what it writes at home")
 
     is_cut_off(guest, number=signal.SIGSTOP)
     scene.trains_with(2)
@@ -162,4 +162,4 @@ def test_one_job_is_on_two_joined_machines_at_once_and_survives_either(scene: Sc
     assert weights(folder) == weights(scene.studio.folder(scene.fixed))
     alice = person("alice")
     alice.goto(f"{scene.studio.url}/runs/{scene.run}/logs/")
-    expect(alice.get_by_role("link", name=f"station-{guest.name}")).to_be_visible()
+    expect(alice.get_by_role("link", name=f"agent-{guest.name}")).to_be_visible()

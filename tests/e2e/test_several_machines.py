@@ -90,6 +90,8 @@ def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
     assert max(sizes) == 4
     assert sizes[-1] <= 2, "it went on without the other machine"
     assert weights(studio.folder(run)) == weights(studio.folder(fixed))
-    assert studio.rows("SELECT n.name, s.gave_up FROM experiments_station s JOIN experiments_node n ON n.id = s.node_id") == [("second", 0)]
+    assert studio.rows("SELECT n.name, s.abandoned FROM experiments_remoteagent s JOIN experiments_node n ON n.id = s.node_id") == [
+        ("second", 0)
+    ]
     alice.goto(f"{studio.url}/runs/{run}/logs/")
-    expect(alice.get_by_role("link", name="station-second")).to_be_visible()
+    expect(alice.get_by_role("link", name="agent-second")).to_be_visible()

@@ -47,7 +47,7 @@ def parameters() -> list[torch.nn.Parameter]:
 
 
 def layout() -> Layout:
-    return Layout(WORKERS, ENGINES, 1, len(SHAPES), 0, 0, all_reduce.lanes(parameters()))
+    return Layout(WORKERS, ENGINES, 1, len(SHAPES), 0, 0, all_reduce.flat_buffers(parameters()))
 
 
 def gradient(step: int, engine: int, i: int) -> torch.Tensor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.harness import Run, Station, Warm
+from tests.engine.harness import RemoteAgent, Run, Warm
 from tests.engine.scripts import SMALL
 
 
@@ -39,16 +39,16 @@ def start(warm, tmp_path, request):
 
 @pytest.fixture
 def join():
-    """join(run) -> Station: another machine takes part in a run that others may join."""
-    stations: list[Station] = []
+    """join(run) -> RemoteAgent: another machine takes part in a run that others may join."""
+    agents: list[RemoteAgent] = []
 
-    def begin(home: Run, env: dict[str, str] | None = None, *, kind: type[Station] = Station) -> Station:
-        stations.append(kind(home, f"station-{len(stations)}", env))
-        return stations[-1]
+    def begin(home: Run, env: dict[str, str] | None = None, *, kind: type[RemoteAgent] = RemoteAgent) -> RemoteAgent:
+        agents.append(kind(home, f"agent-{len(agents)}", env))
+        return agents[-1]
 
     yield begin
-    for station in stations:
-        station.close()
+    for agent in agents:
+        agent.close()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ def _at(phase):
     worker = _now.get("worker")
     if worker is None:
         return
-    _strike(phase, worker.shape.step_at(worker.tick) + 1, worker.group.rank)
+    _strike(phase, worker.shape.step_at(worker.position) + 1, worker.group.rank)
 
 def _strike(phase, step, rank):
     for i, fault in enumerate(_faults):

@@ -110,7 +110,7 @@ class Run:
         self.workers: dict[int, int] = {}
         self.revision = 0
         self.settled: int | None = None  # the revision that the driver has answered to
-        self.met: Meets | None = None  # how stations reach the driver that do not see its folder
+        self.met: Meets | None = None  # how remote agents reach the driver that do not see its folder
         self._lines: list[journal.Line] = []
         self._offset = 0
         self._buffer = b""
@@ -256,19 +256,19 @@ class Run:
 HERE = {"EDT_ADDRESS": "127.0.0.1"}  # what the driver's machine has where others may take part
 
 
-class Station(Run):
+class RemoteAgent(Run):
     """Another machine of the same run. Its slots are its own: no two machines have one of the same number."""
 
     def __init__(self, home: Run, name: str, env: dict[str, str] | None = None, *, warm: Warm | None = None) -> None:
         self.warm, self.folder, self.device, self.gpus = warm or home.warm, home.folder, home.device, home.gpus
         self.code_dir, self.result_dir = home.code_dir, home.result_dir
-        self.spec = dataclasses.replace(home.spec, station=True)
+        self.spec = dataclasses.replace(home.spec, remote=True)
         self._extra = home._extra | (env or {})
         self.log = home.folder / f"{name}.log"
         self._begin()
 
 
-class Apart(Station):
+class Apart(RemoteAgent):
     """The same with a folder of its own."""
 
     def __init__(self, home: Run, name: str, env: dict[str, str] | None = None) -> None:
@@ -277,7 +277,7 @@ class Apart(Station):
 
     def _begin(self) -> None:
         self.result_dir = self.home.folder / f"result-{self.log.stem}"
-        self.log = self.result_dir / "log" / "station" / "console.log"
+        self.log = self.result_dir / "log" / "remote-agent" / "console.log"
         self.log.parent.mkdir(parents=True)
         self.spec = dataclasses.replace(self.spec, result_dir=str(self.result_dir))
         super()._begin()

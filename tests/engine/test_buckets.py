@@ -16,11 +16,11 @@ MB = 1 << 20
 
 @st.composite
 def places(draw):
-    """Parameters of up to three lanes, each lane without gaps."""
+    """Parameters of up to three flat buffers, each flat buffer without gaps."""
     ends, found = {}, []
-    for lane, size in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=40)):
-        found.append(Place(lane, ends.get(lane, 0), size, (4, 2, 8)[lane]))
-        ends[lane] = ends.get(lane, 0) + size
+    for flat_buffer, size in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=40)):
+        found.append(Place(flat_buffer, ends.get(flat_buffer, 0), size, (4, 2, 8)[flat_buffer]))
+        ends[flat_buffer] = ends.get(flat_buffer, 0) + size
     return found
 
 
@@ -52,7 +52,7 @@ def test_each_parameter_lies_in_one_bucket_that_spans_it(found, bucket_bytes):
     assert sorted(i for bucket in planned for i in bucket.parameters) == list(range(len(found)))
     for bucket in planned:
         held = [found[i] for i in bucket.parameters]
-        assert {place.lane for place in held} == {bucket.lane}
+        assert {place.flat_buffer for place in held} == {bucket.flat_buffer}
         assert bucket.stop - bucket.start == sum(place.size for place in held)
         assert all(bucket.start <= place.start and place.start + place.size <= bucket.stop for place in held)
         assert len(held) == 1 or sum(place.size * place.item_bytes for place in held) <= bucket_bytes

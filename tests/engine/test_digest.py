@@ -95,7 +95,7 @@ def test_what_holds_itself_is_hashed_all_the_same():
 
 
 def layout() -> Layout:
-    return Layout(max_workers=4, engines=1, columns=1, parameters=1, test_batches=0, buffer_bytes=0, lanes=())
+    return Layout(max_workers=4, engines=1, columns=1, parameters=1, test_batches=0, buffer_bytes=0, flat_buffers=())
 
 
 @pytest.fixture

@@ -144,8 +144,8 @@ def test_a_model_that_the_first_member_died_over_saving_in_a_hook_is_saved_by_th
     same(run, finish("()", 0))
 
 
-def ended(cause: Cause | None = None, *, slot=0, pid=1, tick=5, generation=1, newcomer=False, members=True, others=True) -> Ended:
-    return Ended(slot, pid, tick, generation, cause, newcomer=newcomer, members=members, others=others)
+def ended(cause: Cause | None = None, *, slot=0, pid=1, position=5, generation=1, newcomer=False, members=True, others=True) -> Ended:
+    return Ended(slot, pid, position, generation, cause, newcomer=newcomer, members=members, others=others)
 
 
 RAISED = Cause("raised ValueError: oh no", True, "Traceback\nValueError: oh no", raised="ValueError")
@@ -160,7 +160,7 @@ def test_the_same_exception_of_another_process_at_the_same_step_is_the_scripts()
 
 def test_exceptions_at_different_steps_are_none_of_the_scripts():
     failures = Failures()
-    assert all(failures.judge(ended(RAISED, pid=n, tick=n), n * 10, step=n).failed is None for n in range(50))
+    assert all(failures.judge(ended(RAISED, pid=n, position=n), n * 10, step=n).failed is None for n in range(50))
 
 
 def test_what_would_only_happen_again_fails_at_once():
@@ -172,16 +172,16 @@ def test_no_newcomer_fails_a_run_whose_members_live():
     failures = Failures()
     for n in range(100):
         cause = (RAISED, NO_MEMORY, None, Cause("crashed (SIGSEGV)", False))[n % 4]
-        assert failures.judge(ended(cause, pid=n, tick=-1, newcomer=True), n, step=3).failed is None
+        assert failures.judge(ended(cause, pid=n, position=-1, newcomer=True), n, step=3).failed is None
 
 
 def test_deaths_with_a_cause_before_steps_that_were_done_since_do_not_count():
     failures = Failures()
     for n in range(20):
-        assert failures.judge(ended(NO_MEMORY, tick=n, generation=n), n * 10, step=n).failed is None
+        assert failures.judge(ended(NO_MEMORY, position=n, generation=n), n * 10, step=n).failed is None
     for n in (30, 31):
-        assert failures.judge(ended(NO_MEMORY, tick=40, generation=n), n * 10, step=40).failed is None
-    message, _ = failures.judge(ended(NO_MEMORY, tick=40, generation=32), 320, step=40).failed
+        assert failures.judge(ended(NO_MEMORY, position=40, generation=n), n * 10, step=40).failed is None
+    message, _ = failures.judge(ended(NO_MEMORY, position=40, generation=32), 320, step=40).failed
     assert message == "3 times at one step a worker ran out of memory"
 
 

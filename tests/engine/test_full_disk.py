@@ -13,7 +13,7 @@ from tests.disk import small_disk
 from tests.engine.harness import Run, until_gone
 from tests.engine.scripts import SMALL
 from training_runtime import journal, journal_writer
-from training_runtime.elastic.driver.kept_place import PLACE
+from training_runtime.elastic.driver.journal_position import PLACE
 from training_runtime.elastic.driver.recorder import Recorder
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all

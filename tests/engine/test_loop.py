@@ -98,11 +98,11 @@ from training_runtime.elastic.worker import main as _worker
 from training_runtime.elastic.comm.segment import COMMITTED
 _results, _leave_before = os.environ["RESULT_DIR"], _worker.Worker._leave_before
 def _late(self, agreed):
-    if self.shape.step_at(self.tick) + 1 == 10 and self.group.size == 3:
+    if self.shape.step_at(self.position) + 1 == 10 and self.group.size == 3:
         open(f"{_results}/rank-{self.group.rank}", "w").write(str(os.getpid()))
         if self.group.rank == 1 and not os.path.exists(_results + "/late"):
             open(_results + "/late", "w").close()
-            while self.segment.get(self.group.record.members[0], COMMITTED) <= self.tick or not os.path.exists(_results + "/rank-2"):
+            while self.segment.get(self.group.record.members[0], COMMITTED) <= self.position or not os.path.exists(_results + "/rank-2"):
                 time.sleep(0.002)
             os.kill(int(open(_results + "/rank-2").read()), signal.SIGKILL)
             while True:

@@ -13,10 +13,10 @@ import torch
 from tests.engine.harness import ROOT
 from tests.engine.scripts import SMALL
 from training_runtime.elastic.comm.prefault import Prefault
-from training_runtime.elastic.comm.segment import Lane, Layout, Segment
+from training_runtime.elastic.comm.segment import FlatBuffer, Layout, Segment
 
 ROW_BYTES = 8 << 20
-LAYOUT = Layout(2, 3, 4, 1, 0, 0, (Lane(torch.float32, ROW_BYTES // 4, 0),))
+LAYOUT = Layout(2, 3, 4, 1, 0, 0, (FlatBuffer(torch.float32, ROW_BYTES // 4, 0),))
 
 
 def faults() -> int:
@@ -33,7 +33,7 @@ def test_rows_are_allocated_and_mapped_by_whoever_will_use_them():
         assert held == [1, 3], "its own row and the sum, and no other"
         Prefault(member).some(1e6)
         before = faults()
-        member.lane(1, LAYOUT.lanes[0]).fill_(1.0)
+        member.flat_buffer(1, LAYOUT.flat_buffers[0]).fill_(1.0)
         assert faults() - before < 500, "2048 pages were there"
     finally:
         os.close(fd)

@@ -152,13 +152,13 @@ def test_a_named_tuple_of_tensors_is_gone_through():
 # -- on the disk
 
 
-def written(job: Job, tick: int = 5) -> Path:
-    checkpoint.save_engine(job, job.shape(8, 0), tick)
+def written(job: Job, position: int = 5) -> Path:
+    checkpoint.save_engine(job, job.shape(8, 0), position)
     return checkpoint.engine_path(job.result_dir)
 
 
-def read(job: Job, tick: int = 5) -> bool:
-    return checkpoint.load_engine(job, job.shape(8, 0), tick, pytest.fail)
+def read(job: Job, position: int = 5) -> bool:
+    return checkpoint.load_engine(job, job.shape(8, 0), position, pytest.fail)
 
 
 def test_numbers_and_arrays_of_numpy_and_everything_plain_are_read_back(tmp_path, own):
@@ -187,8 +187,8 @@ def test_numbers_and_arrays_of_numpy_and_everything_plain_are_read_back(tmp_path
 
 def test_the_state_before_is_kept_until_the_next_one_is_written(tmp_path, own):
     job = job_of(tmp_path, own.Callback())
-    for tick in (5, 6, 7):
-        written(job, tick)
+    for position in (5, 6, 7):
+        written(job, position)
     assert checkpoint.find(job, job.shape(8, 0)).kept == checkpoint.Kept(checkpoint.engine_path(tmp_path), 7, False)
     assert read(job, 7)
     assert read(job, 6)

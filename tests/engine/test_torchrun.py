@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.engine.harness import Run, in_session, until_gone
 from tests.engine.scripts import TORCHELASTIC
 from training_runtime.elastic.torchrun.decide import GATHER_S
@@ -119,6 +121,41 @@ def test_a_script_that_fails_is_started_again_so_often_and_fails_with_its_own_tr
     assert run.events("finished")[0].outcome == "failed"
     log = (run.result_dir / "log" / "worker-6" / "console.log").read_text()
     assert [line for line in log.splitlines() if line.startswith("started")] == ["started 0 1", "started 1 1"]
+
+
+ABORTS = """
+import atexit, os, sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+rank, late = dist.get_rank(), sys.argv[1] == "late"
+if rank and late:
+    atexit.register(os.abort)
+elif rank:
+    os.abort()
+dist.destroy_process_group()
+if len(sys.argv) > 2:
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("arguments", [("late",), ("late", "by exit")])
+def test_a_process_that_is_killed_when_its_script_has_come_to_its_end_has_not_failed(start, arguments):
+    run = start(ABORTS, *arguments, torchrun="fixed", max_slots=2, max_restarts=2)
+    run.members(5, 6)
+    assert run.wait() == 0, run.tail()
+    assert len(run.events("generation")) == 1
+    assert run.events("finished")[0].outcome == "completed"
+    assert "worker 1 (slot 6) was killed by SIGABRT, after its script had come to its end: that counts as done" in run.tail()
+
+
+def test_a_process_that_is_killed_before_its_scripts_end_has_failed(start):
+    run = start(ABORTS, "early", torchrun="fixed", max_slots=2, max_restarts=1)
+    run.members(5, 6)
+    assert run.wait() == 1, run.tail()
+    assert len(run.events("generation")) == 2
+    (failed,) = run.events("error")
+    assert "worker 1 (slot 6) was killed by SIGABRT" in failed.message
 
 
 SIGNALLED = """

@@ -79,10 +79,10 @@ def test_the_last_step_is_split_evenly_over_as_few_engines_as_hold_it(shape):
 
 @given(shapes)
 def test_units_number_the_steps_without_a_gap(shape):
-    units = [shape.unit(tick) for tick in range(shape.ticks)]
+    units = [shape.unit(position) for position in range(shape.length)]
     assert [u.step for u in units if u.kind == "step"] == list(range(1, shape.epochs * shape.steps_per_epoch + 1))
-    assert [shape.step_at(tick) for tick in range(shape.ticks + 1)] == [
-        sum(u.kind == "step" for u in units[:tick]) for tick in range(shape.ticks + 1)
+    assert [shape.step_at(position) for position in range(shape.length + 1)] == [
+        sum(u.kind == "step" for u in units[:position]) for position in range(shape.length + 1)
     ]
 
 

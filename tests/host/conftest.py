@@ -82,7 +82,7 @@ class HostUnderTest:
             "EDT_MAX_RESTARTS": "3",
             "EDT_TERM_GRACE_S": "0.2",
         }
-        base |= {"EDT_ORPHAN_GRACE_S": "0.5", "EDT_STOPPED_DRIVER_S": "0.5", "EDT_STATION_PAUSE_S": "0.005"}
+        base |= {"EDT_ORPHAN_GRACE_S": "0.5", "EDT_STOPPED_DRIVER_S": "0.5", "EDT_AGENT_PAUSE_S": "0.005"}
         with open(self.log_file, "ab") as output:
             self.process = subprocess.Popen(command, cwd=REPOSITORY, env=base | (environment or {}), stdout=output, stderr=output)
         if wait:

@@ -34,7 +34,7 @@ class Puppet:
         self.workers: dict[int, Worker] = {}
         self.revision = 0
         self.link: LineSocket | None = None
-        self.journal = None if spec.station else journal_writer.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
+        self.journal = None if spec.remote else journal_writer.Writer(Path(spec.result_dir) / journal.FILE_NAME, spec.run)
         self.selector = selectors.DefaultSelector()
         self.stops_on_request = True
         self.work: Callable[[], object] = signal.pause  # what its workers do, again and again
@@ -123,15 +123,15 @@ def obey(puppet: Puppet) -> int:
 
 
 def share(puppet: Puppet) -> int:
-    """Says where it is. As a station it ends with the codes in its arguments, one each time that it is started, then obeys; and it claims
-    that it has a journal."""
+    """Says where it is. As a remote agent it ends with the codes in its arguments, one each time that it is started, then obeys; and it
+    claims that it has a journal."""
     spec = puppet.spec
-    place = Path(spec.result_dir, "station" if spec.station else "driver")
+    place = Path(spec.result_dir, "remote-agent" if spec.remote else "driver")
     with place.open("a") as file:
         words = (os.environ["LOG_DIR"], os.environ.get("EDT_ADDRESS", ""), str(Path.cwd()), str(spec.attempt))
         file.write(" ".join(words) + "\n")
-    if spec.station:
-        os.write(1, b"a station speaks\n")
+    if spec.remote:
+        os.write(1, b"a remote agent speaks\n")
         begun = len(place.read_text().splitlines())
         if begun < len(spec.argv):
             return int(spec.argv[begun])

@@ -300,7 +300,7 @@ def test_a_run_that_is_to_be_kept_apart_from_other_peoples_is_not_started_withou
     from training_runtime.errors import SandboxRefused
     from training_runtime.protocol import RunSpec
 
-    spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1, apart=True)
+    spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1, isolated=True)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     hidden = dataclasses.replace(spec, data_dir=str(closed))
@@ -308,7 +308,7 @@ def test_a_run_that_is_to_be_kept_apart_from_other_peoples_is_not_started_withou
         found = levels.Abilities(level, private=False, notes=())
         with pytest.raises(SandboxRefused, match="does not keep people's code apart, as this machine had said it does: that needs"):
             levels.box_for(each, found, policy=levels.Policy(), fabric_home=str(tmp_path))
-        free = dataclasses.replace(each, apart=False)
+        free = dataclasses.replace(each, isolated=False)
         assert levels.box_for(free, found, policy=levels.Policy(), fabric_home=str(tmp_path)).uid is None
     strong = levels.Abilities("user+landlock", private=True, notes=())
     assert levels.box_for(spec, strong, policy=levels.Policy(), fabric_home=str(tmp_path)).uid is not None

@@ -53,8 +53,8 @@ def test_a_checkpoint_of_its_own_is_not_overwritten(host: HostUnderTest) -> None
     assert not inherited(host).exists()
 
 
-def test_a_station_leaves_that_to_its_driver(tmp_path: Path) -> None:
-    spec = RunSpec(8, "x", "alice", ("main.py",), "/c", str(tmp_path / "8"), "", 4, continue_from=str(tmp_path / "7"), station=True)
+def test_a_remote_agent_leaves_that_to_its_driver(tmp_path: Path) -> None:
+    spec = RunSpec(8, "x", "alice", ("main.py",), "/c", str(tmp_path / "8"), "", 4, continue_from=str(tmp_path / "7"), remote=True)
     assert inheritance.open_checkpoint(spec, tmp_path / "8") is None
 
 

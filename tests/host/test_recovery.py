@@ -99,8 +99,8 @@ def test_a_driver_whose_socket_is_gone_goes_on_as_a_new_attempt(own_host: HostUn
 
 
 def test_a_snapshot_of_thousands_of_runs_is_taken_in(own_host: HostUnderTest) -> None:
-    spec = dataclasses.replace(own_host.spec(1, "obey"), station=True)
-    for number in range(1, 3001):  # stations without slots: there is nothing to start
+    spec = dataclasses.replace(own_host.spec(1, "obey"), remote=True)
+    for number in range(1, 3001):  # remote agents without slots: there is nothing to start
         own_host.wanted[number] = WantedRun(dataclasses.replace(spec, run=number), (), "r" * 400)
     assert own_host.apply().revision == own_host.revision
     own_host.wanted.clear()

@@ -147,7 +147,7 @@ def test_growth_of_journals_and_figures_of_slots_are_no_news_and_anything_else_i
 
 
 @pytest.mark.parametrize(
-    "path", ["log/station-beta/console.log", "log/worker-7/console.log", "notes.txt", "model/best.pt", "model/train/mine.pth"]
+    "path", ["log/agent-beta/console.log", "log/worker-7/console.log", "notes.txt", "model/best.pt", "model/train/mine.pth"]
 )
 def test_of_a_run_whose_driver_is_elsewhere_logs_and_what_its_code_writes_are_sent(path: str):
     assert is_guests(path)

@@ -14,8 +14,8 @@ SLOT = protocol.SlotRef(5, "local", 0, "cpu")
 NODE = protocol.NodeFacts("local", 2, 1 << 30, ("NVIDIA H200",), "2.13.0", "user+landlock", ("note",))
 MESSAGES = [
     protocol.Apply(3, (protocol.WantedRun(SPEC, (SLOT,), "fair share"),)),
-    protocol.Apply(3, (protocol.WantedRun(dataclasses.replace(SPEC, station=True), (SLOT,), "fair share"),)),
-    protocol.Observation(3, dataclasses.replace(NODE, address="10.0.0.7"), (protocol.RunObservation(1, 1, "exited", (), station=True),)),
+    protocol.Apply(3, (protocol.WantedRun(dataclasses.replace(SPEC, remote=True), (SLOT,), "fair share"),)),
+    protocol.Observation(3, dataclasses.replace(NODE, address="10.0.0.7"), (protocol.RunObservation(1, 1, "exited", (), remote=True),)),
     protocol.Subscribe(),
     protocol.Observation(3, NODE, (protocol.RunObservation(1, 1, "exited", (5,), 10, -9, "killed"),)),
     protocol.Members(4, (SLOT,), "bob's run started"),

@@ -21,11 +21,11 @@ ONLY_STRONG = frozenset({"strong"})
 @pytest.mark.parametrize(
     ("level", "people", "trusted", "state"),
     [
-        *((level, people, False, "apart") for level in ("user+landlock", "user") for people in (0, 1, 2, 50)),
+        *((level, people, False, "isolated") for level in ("user+landlock", "user") for people in (0, 1, 2, 50)),
         *((level, people, False, "alone") for level in ("landlock", "limits", "off") for people in (0, 1)),
         *((level, people, False, "refuses") for level in ("landlock", "limits", "off") for people in (2, 50)),
         *((level, people, True, "trusted") for level in ("landlock", "limits", "off") for people in (1, 2)),
-        ("user", 2, True, "apart"),
+        ("user", 2, True, "isolated"),
         ("", 2, False, "unknown"),
         ("", 2, True, "unknown"),
         ("of a later version", 1, False, "alone"),
@@ -54,7 +54,7 @@ def test_who_is_refused_reads_what_to_do() -> None:
 
 
 def test_who_starts_goes_to_a_machine_that_keeps_people_apart_and_nowhere_else() -> None:
-    runs = [replace(run, apart_in=ONLY_STRONG) for run in (ALICE, BOB)]
+    runs = [replace(run, isolated_in=ONLY_STRONG) for run in (ALICE, BOB)]
     made = decide([*WEAK, *STRONG], runs, RULES)
     assert sizes(made) == {1: 1, 2: 1}
     assert all(slots <= {5, 6} for slots in made.grants.values())
@@ -66,26 +66,26 @@ def test_who_starts_goes_to_a_machine_that_keeps_people_apart_and_nowhere_else()
 
 
 def test_who_needs_more_than_those_machines_have_is_told_so_and_not_to_begin_anew() -> None:
-    large = replace(ALICE, min_slots=4, apart_in=ONLY_STRONG)
+    large = replace(ALICE, min_slots=4, isolated_in=ONLY_STRONG)
     said = decide([*WEAK, *STRONG], [large], RULES).reasons[1]
     assert said.startswith("waits: needs 4 slots at once, and 2 are free on strong, where people's code is kept apart")
     assert "continued as a new run" not in said
 
 
 def test_who_is_at_work_on_another_machine_stays_there_and_may_grow() -> None:
-    there = replace(ALICE, held=frozenset({1, 2}), node="weak", engines=4, apart_in=ONLY_STRONG)
-    made = decide([*WEAK, *STRONG], [there, replace(BOB, apart_in=ONLY_STRONG)], RULES)
+    there = replace(ALICE, held=frozenset({1, 2}), node="weak", engines=4, isolated_in=ONLY_STRONG)
+    made = decide([*WEAK, *STRONG], [there, replace(BOB, isolated_in=ONLY_STRONG)], RULES)
     assert made.grants == {1: frozenset({1, 2, 3, 4}), 2: frozenset({5, 6})}
 
 
 def test_who_has_just_moved_to_a_machine_that_refuses_need_not_wait_there() -> None:
-    moved = replace(ALICE, node="weak", moved_at=999.0, prologue_s=600.0, engines=4, apart_in=ONLY_STRONG)
+    moved = replace(ALICE, node="weak", moved_at=999.0, prologue_s=600.0, engines=4, isolated_in=ONLY_STRONG)
     assert decide([*WEAK, *STRONG], [moved], RULES).grants[1] == frozenset({5, 6})
 
 
 def test_where_only_machines_that_refuse_are_of_its_kind_it_waits_and_reads_that() -> None:
     slots = [*(replace(slot, kind="old") for slot in WEAK), *(replace(slot, kind="new") for slot in STRONG)]
-    trained = replace(ALICE, node="weak", kind="old", engines=4, apart_in=ONLY_STRONG)
+    trained = replace(ALICE, node="weak", kind="old", engines=4, isolated_in=ONLY_STRONG)
     made = decide(slots, [trained], RULES)
     assert not made.grants[1]
     assert "none are free on any machine that it can use, where people's code is kept apart" in made.reasons[1]

@@ -133,7 +133,7 @@ def test_a_run_whose_kind_is_gone_says_what_a_person_can_do() -> None:
     assert made.reasons[1].endswith("on another its results would differ; it can be stopped and continued as a new run")
 
 
-def test_a_script_that_cannot_be_sent_off_is_promised_nothing_elsewhere() -> None:
+def test_a_script_that_cannot_migrate_is_promised_nothing_elsewhere() -> None:
     """Its machine is taken out of service: what it could never use there is for others."""
     slots = [*machine(4, node="n1", draining=True), *machine(4, node="n2", first=5)]
     script = a_run(1, "alice", node="n1", stays=True, max_slots=4)

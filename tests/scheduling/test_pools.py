@@ -141,11 +141,11 @@ def pooled(draw: st.DrawFn) -> Facts:
     shares = {node for node in sorted(nodes) if draw(st.integers(0, 3))}
     slots = [replace(slot, pool=f"all {slot.device}" if slot.node in shares else "") for slot in slots]
     runs = draw(some_runs(slots, rules))
-    room = {slot.node: slot.pool for slot in slots}
+    domain = {slot.node: slot.pool for slot in slots}
     largest = min(sum(slot.node == node for slot in slots) for node in nodes)
     found = []
     for run in runs:
-        pool = room.get(str(run.node), "")
+        pool = domain.get(str(run.node), "")
         alone = run.min_slots <= largest and draw(st.integers(0, 3)) == 0
         avoids = frozenset(node for node in sorted(nodes) if draw(st.integers(0, 7)) == 0)
         found.append(replace(run, pool=pool, alone=alone, avoids=avoids if pool else frozenset()))
@@ -157,8 +157,8 @@ def carried_out(made: Plan, slots: Sequence[SlotFacts], runs: Sequence[RunFacts]
     of = {slot.id: slot for slot in slots}
     found = []
     for run in runs:
-        rooms = {of[slot].room for slot in made.grants[run.id]}
-        if rooms - {run.room}:
+        domains = {of[slot].domain for slot in made.grants[run.id]}
+        if domains - {run.domain}:
             first = of[min(made.grants[run.id])]
             run = replace(run, node=first.node, pool=first.pool)
         found.append(replace(run, held=made.grants[run.id]))
@@ -178,7 +178,7 @@ def test_a_run_has_slots_of_one_room_and_none_that_it_cannot_use(facts: Facts) -
         granted = made.grants[run.id]
         least, most = bounds(run)
         assert not granted or (least <= len(granted) <= most and not run.paused)
-        assert len({(fit[slot].device, fit[slot].room) for slot in granted}) <= 1
+        assert len({(fit[slot].device, fit[slot].domain) for slot in granted}) <= 1
         machines = {fit[slot].node for slot in granted}
         assert not machines & run.avoids
         assert len(machines) <= 1 or not run.alone

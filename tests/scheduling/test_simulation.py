@@ -133,10 +133,10 @@ def test_wishes_change_what_they_say():
 
 
 def test_a_new_machine_has_what_the_one_has_that_it_is_like():
-    job = a_job(1, "alice", 10.0, ready_in=frozenset({"n1"}), apart_in=frozenset({"n1"}))
+    job = a_job(1, "alice", 10.0, ready_in=frozenset({"n1"}), isolated_in=frozenset({"n1"}))
     other = a_job(2, "bob", 10.0, ready_in=frozenset({"n2"}))
     made = wished(replace(four(job, other), rules=ONE_MACHINE), Wish(more=1, like="n1"))
-    assert made.jobs[0].facts.ready_in == made.jobs[0].facts.apart_in == frozenset({"n1", "n1 (new 1)"})
+    assert made.jobs[0].facts.ready_in == made.jobs[0].facts.isolated_in == frozenset({"n1", "n1 (new 1)"})
     assert made.jobs[1].facts.ready_in == frozenset({"n2"})
 
 

@@ -72,7 +72,7 @@ class Runs:
         self._move(run, RunState.STARTING, began_s + 1, "got its first slots")
         self._move(run, RunState.RUNNING, began_s, "first step")
         reason = f"holds {len(slots)} of 4 slots: {by.username}'s fair share while two people have work"
-        TrainingRun.objects.filter(pk=run.pk).update(started_at=self._ago(began_s), plan_reason=reason, home=self.node)
+        TrainingRun.objects.filter(pk=run.pk).update(started_at=self._ago(began_s), plan_reason=reason, head_node=self.node)
         changes = [(began_s, len(slots) + len(was), 0)]
         if was:
             changes.append((until_s, len(slots), len(slots) + len(was)))
@@ -95,7 +95,7 @@ class Runs:
             ended_at=self._ago(began_s - lasted_s),
             queue_position=None,
             plan_reason="",
-            home=self.node,
+            head_node=self.node,
             exit_code=1 if state == RunState.FAILED else 0,
         )
         self._journal(run, began_s=began_s, ended_s=began_s - lasted_s, steps=steps, changes=[(began_s, 4, 0)], outcome=state)

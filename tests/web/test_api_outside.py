@@ -57,7 +57,7 @@ def test_a_run_of_last_year_is_there_with_all_that_was_measured(studio: Seeded, 
     assert b"".join(script.get(f"/runs/{run}/files/artifacts/notes/a.txt")) == b"as good as it gets"
     row = TrainingRun.objects.get(pk=run)
     assert (row.logged_facts.parameters, row.logged_facts.tags) == ({"lr": "0.1"}, {"team": "vision"})
-    assert row.home is None
+    assert row.head_node is None
     assert not row.grants.exists()
 
 

@@ -57,7 +57,7 @@ def beta(dora: User, home: Path) -> Machine:
 
 def run_on(name: str, project: Project, *, by: User) -> TrainingRun:
     made = cast.run(project, by=by, now=timezone.now())
-    made.home, made.moved_at, made.state = Node.objects.get(name=name), timezone.now(), RunState.RUNNING
+    made.head_node, made.moved_at, made.state = Node.objects.get(name=name), timezone.now(), RunState.RUNNING
     made.save()
     runfiles.make(made)
     return made
@@ -186,21 +186,21 @@ def test_a_machine_with_workers_of_a_run_gets_its_code_and_adds_its_part_to_its_
     assert "main.py" in guest.tree("code", run.version.bundle.sha256)
     beta.put(run, "log/worker-99999/console.log", b"of beta")
     beta.put(run, "notes.txt", b"written at home", size=15, mtime_ns=1)
-    for path in ("log/station-gamma/console.log", f"log/worker-{slot}/console.log", "log/worker-99999/console.log"):
+    for path in ("log/agent-gamma/console.log", f"log/worker-{slot}/console.log", "log/worker-99999/console.log"):
         assert guest.put(run, path, b"of gamma", term=GUEST).status_code == 200
     assert guest.put(run, "notes.txt", b"written there", term=GUEST, size=13, mtime_ns=1).status_code == 200
     there = {each.path: (runfiles.folder(run) / each.path).read_bytes() for each in runfiles.walk(run, limit=99).files}
     assert there == {
         "log/worker-99999/console.log": b"of beta",
         "notes.txt": b"written at home",
-        "log/station-gamma/console.log": b"of gamma",
+        "log/agent-gamma/console.log": b"of gamma",
         f"log/worker-{slot}/console.log": b"of gamma",
-        "station-gamma/log/worker-99999/console.log": b"of gamma",
-        "station-gamma/notes.txt": b"written there",
+        "agent-gamma/log/worker-99999/console.log": b"of gamma",
+        "agent-gamma/notes.txt": b"written there",
     }
     listed = guest.client.get(f"{FILES}/trees/runs/{run.folder}?term={GUEST}").json()["files"]
     assert sorted(each["path"] for each in listed) == sorted(
-        ["log/station-gamma/console.log", f"log/worker-{slot}/console.log", "log/worker-99999/console.log", "notes.txt"]
+        ["log/agent-gamma/console.log", f"log/worker-{slot}/console.log", "log/worker-99999/console.log", "notes.txt"]
     )
     assert guest.read("runs", run.folder, f"notes.txt?term={GUEST}") == b"written there"
     assert guest.tree("runs", run.folder) == 404, "the folder itself is its home's"
@@ -208,12 +208,12 @@ def test_a_machine_with_workers_of_a_run_gets_its_code_and_adds_its_part_to_its_
 
 def test_its_last_words_are_taken_when_the_run_has_ended_and_no_later(guest: Machine, run: TrainingRun, beta: Machine):
     TrainingRun.objects.filter(pk=run.pk).update(state=RunState.COMPLETED, ended_at=timezone.now())
-    assert guest.put(run, "log/station-gamma/console.log", b"bye", term=GUEST).status_code == 200
+    assert guest.put(run, "log/agent-gamma/console.log", b"bye", term=GUEST).status_code == 200
     assert beta.put(run, "journal.jsonl", b"x").status_code == 410
     TrainingRun.objects.filter(pk=run.pk).update(ended_at=timezone.now() - dt.timedelta(hours=1))
-    assert guest.put(run, "log/station-gamma/console.log", b"x", offset=3, term=GUEST).status_code == 410
+    assert guest.put(run, "log/agent-gamma/console.log", b"x", offset=3, term=GUEST).status_code == 410
 
 
 def test_a_machine_without_workers_of_a_run_adds_nothing(beta: Machine, run: TrainingRun, dora: User):
-    assert machine(dora, "delta").put(run, "log/station-delta/console.log", b"x", term=GUEST).status_code == 410
+    assert machine(dora, "delta").put(run, "log/agent-delta/console.log", b"x", term=GUEST).status_code == 410
     assert beta.put(run, "notes.txt", b"x", term=GUEST).status_code == 410, "its home is no guest"

@@ -40,7 +40,7 @@ def begins_a_run() -> TrainingRun:
     made = cast.run(services.create_project(by=alice, name="Digits"), by=alice, name="digits", now=timezone.now())
     scheduling.tick(timezone.now())
     made.refresh_from_db()
-    assert made.home == Node.objects.get(name="beta")
+    assert made.head_node == Node.objects.get(name="beta")
     return made
 
 
@@ -61,7 +61,7 @@ def test_the_runs_of_a_machine_that_says_it_has_ended_go_on_at_once(secret: str)
         while (await machine.receive_output(10))["type"] != "websocket.close":  # the studio has taken it in
             pass
         await run.arefresh_from_db()
-        assert (run.state, run.home_id, run.attempt) == (RunState.SUSPENDED, None, 2)
+        assert (run.state, run.head_node_id, run.attempt) == (RunState.SUSPENDED, None, 2)
         assert run.state_reason == "beta has been ended, as it said. It goes on elsewhere from its last checkpoint."
         node = await Node.objects.aget(name="beta")
         assert snapshot.is_silent(node, timezone.now()), "although it was heard of a moment ago"

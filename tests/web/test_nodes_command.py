@@ -66,7 +66,7 @@ def test_a_machine_is_declared_lost_and_removed(dora: None, capsys: pytest.Captu
     assert "type the node's name" in said(capsys, "lost", "local", "--confirm", "no", status=1)
     assert "local is declared lost." in said(capsys, "lost", "local", "--confirm", "local")
     assert not Grant.objects.filter(released_at=None).exists()
-    assert not TrainingRun.objects.filter(home__name="local", state="running").exists()
+    assert not TrainingRun.objects.filter(head_node__name="local", state="running").exists()
     assert "local is removed." in said(capsys, "remove", "local")
     assert Node.objects.get().removed_at is not None
 

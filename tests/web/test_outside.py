@@ -191,8 +191,8 @@ def test_no_plan_knows_it(run: TrainingRun, project: Project, alice: User) -> No
     scheduling.tick(NOW)
     run.refresh_from_db()
     scheduled.refresh_from_db()
-    assert (run.state, run.home, run.grants.count()) == (RunState.RUNNING, None, 0)
-    assert (scheduled.home, scheduled.grants.count()) == (node, 4)
+    assert (run.state, run.head_node, run.grants.count()) == (RunState.RUNNING, None, 0)
+    assert (scheduled.head_node, scheduled.grants.count()) == (node, 4)
     for do in (
         lambda: services.pause_run(run, by=alice),
         lambda: services.set_priority(run, by=alice, priority=1),

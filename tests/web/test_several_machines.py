@@ -45,11 +45,11 @@ def test_its_pages_say_what_it_has_on_which_machine(wide: TrainingRun, alice: Us
 def test_the_logs_of_other_machines_are_named_by_them(wide: TrainingRun, alice: User, as_: As) -> None:
     there = Slot.objects.filter(node=Node.objects.get(name="beta")).first()
     assert there is not None
-    for name in ("driver", "station-beta", f"worker-{there.pk}"):
+    for name in ("driver", "agent-beta", f"worker-{there.pk}"):
         folder = runfiles.make(wide) / "log" / name
         folder.mkdir(parents=True)
         (folder / "console.log").write_text(f"{name} speaks\n")
-    assert runfiles.log_names(wide) == ["driver", "station-beta", f"worker-{there.pk}"]
-    page = as_(alice).get(reverse("run_logs", args=[wide.pk]), {"name": "station-beta"}).content.decode()
-    assert "station-beta speaks" in page
+    assert runfiles.log_names(wide) == ["driver", "agent-beta", f"worker-{there.pk}"]
+    page = as_(alice).get(reverse("run_logs", args=[wide.pk]), {"name": "agent-beta"}).content.decode()
+    assert "agent-beta speaks" in page
     assert f'worker-{there.pk} <span class="quiet">on beta</span>' in page

@@ -224,7 +224,7 @@ class Job:
             parameters=len(self.trained),
             test_batches=shape.test_batches,
             buffer_bytes=buffer_bytes,
-            lanes=all_reduce.lanes(self.trained),
+            flat_buffers=all_reduce.flat_buffers(self.trained),
         )
 
     def means(self, vector: list[float]) -> dict[str, float]:

@@ -158,7 +158,7 @@ def _take_all(job: Job) -> None:
     shape = job.shape(*job.load_datasets())
     kept = checkpoint.find(job, shape).kept
     if kept is not None and not kept.foreign:
-        checkpoint.load_engine(job, shape, kept.tick, lambda message: print(message, file=sys.stderr))
+        checkpoint.load_engine(job, shape, kept.position, lambda message: print(message, file=sys.stderr))
 
 
 def _guard() -> None:

@@ -22,7 +22,7 @@ from training_runtime.elastic.driver.coordinator import Coordinator
 from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.job import COLLECTIVE, SEGMENT, Job, RespawnSpec, TrainConfig
 from training_runtime.elastic.multinode import remote_nodes
-from training_runtime.elastic.multinode.station import Station
+from training_runtime.elastic.multinode.remote_agent import RemoteAgent
 from training_runtime.elastic.processes import script
 from training_runtime.elastic.processes.becoming import at_the_end
 from training_runtime.elastic.state import model_files
@@ -107,7 +107,7 @@ class Training:
         """Until it is over; then the model has the final weights. Raises UserError, TrainingFailed; SystemExit where it was stopped."""
         global _calls
         _calls += 1
-        if self.session.spec.station if self.session is not None else os.environ.get(JOIN):
+        if self.session.spec.remote if self.session is not None else os.environ.get(JOIN):
             self._take_part()
         elif self.session is not None:
             self._train_in_studio(self.session)
@@ -119,7 +119,7 @@ class Training:
         if session.trained:
             raise UserError(SECOND_TRAIN)
         _choose_start(job)
-        session.attendant.pause()
+        session.link_thread.pause()
         session.tell_of_imports()
         console = Console(job, in_studio=True)
         assert session.writer is not None
@@ -137,7 +137,7 @@ class Training:
         def end() -> None:
             session.step, session.metrics = recorder.last_step, recorder.metrics
             session.epoch = recorder.epoch
-            session.attendant.start()
+            session.link_thread.start()
 
         with at_the_end(end):
             coordinator = Coordinator(job, recorder, attempt=session.spec.attempt, link=session.link, slots=())
@@ -156,12 +156,12 @@ class Training:
         session = self.session
         _choose_start(self.job)
         if session is not None:
-            session.attendant.pause()
+            session.link_thread.pause()
             session.trained = session.stopped = True
         told = {"link": session.link, "meeting": session.spec.meeting} if session is not None else {"link": None}
-        station = Station(self.job, slots=self.slots, **told)
-        with _interruptible(station):
-            code = station.run()
+        agent = RemoteAgent(self.job, slots=self.slots, **told)
+        with _interruptible(agent):
+            code = agent.run()
         raise SystemExit(code)
 
     def _train_here(self) -> None:
@@ -197,7 +197,7 @@ class Training:
 
 
 @contextmanager
-def _interruptible(training: Coordinator | Station) -> Iterator[None]:
+def _interruptible(training: Coordinator | RemoteAgent) -> Iterator[None]:
     """Inside, Ctrl-C stops the training at the next step boundary, or this machine's part in it."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -58,9 +58,9 @@ def search(node: Node, runs: Path, *, now: float) -> None:
         number = int(named[1])
         run = LiveRun(number, _attempt(node, number), str(_folder_of(console, runs)), phase="alive", uid=driver.uid)
         run.pid, run.start_ticks, run.shim, run.shim_ticks = driver.pid, driver.start_ticks, shim.pid, shim.start_ticks
-        run.station = console.parent.name.startswith("station-")
+        run.remote = console.parent.name.startswith("agent-")
         run.began_at, run.found = now - processes.age_s(run.start_ticks), True
-        run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
+        run.journal_bytes = 0 if run.remote else journal_size(run.result_dir)
         node.runs[number] = run
         log.warning("a run of an earlier host was found among the processes run=%d attempt=%d pid=%d", number, run.attempt, run.pid)
         ending.watch(node, run)
@@ -91,8 +91,8 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.exit_code, run.interrupted, run.problem = record.exit_code, record.interrupted, record.detail
     run.stop_asked_at = now if record.stop_asked else None
     run.busy_s, run.counted_s = record.busy_s, record.counted_s
-    run.station, run.losses, run.spare = record.station, record.losses, record.spare
-    run.journal_bytes = 0 if run.station else journal_size(run.result_dir)
+    run.remote, run.losses, run.spare = record.remote, record.losses, record.spare
+    run.journal_bytes = 0 if run.remote else journal_size(run.result_dir)
     run.began_at, run.ended_at = now - processes.age_s(run.start_ticks), now
     with contextlib.suppress(OSError):
         run.folder = folder_of(run.result_dir)
@@ -100,7 +100,7 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
 
 
 def _after_reboot(run: LiveRun) -> None:
-    said = run.phase != "launching" and not run.station  # what the journal says is about the driver
+    said = run.phase != "launching" and not run.remote  # what the journal says is about the driver
     code = outcome_in_journal(run.result_dir, run.journal_start) if said else None
     run.phase, run.told = "ended", []
     run.interrupted = code is None

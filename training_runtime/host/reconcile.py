@@ -4,8 +4,8 @@ clock.
 Level-triggered: it is asked again after anything has happened, and whenever `wake_at` has come; asking twice changes nothing. The
 supervisor carries the actions out and writes into the observed facts that it did.
 
-What there is of a run on a machine is its driver or, where that is on another machine, its station: never both, and the one is proven gone
-before the other is started.
+What there is of a run on a machine is its driver or, where that is on another machine, its remote agent: never both, and the one is proven
+gone before the other is started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from training_runtime.protocol import SlotRef, WantedRun
 
 # launching: a child is forked or boxes itself in; alive: the driver runs; clearing: it is gone, others may not be; ended: nobody is left.
 Phase = Literal["launching", "alive", "clearing", "ended"]
-LOST = 75  # EX_TEMPFAIL, the exit code of a station that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
+LOST = 75  # EX_TEMPFAIL, the exit code of a remote agent that has lost its driver or cannot find it; of a driver see `storage.EXIT_CODE`
 
 LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its slot, at the latest after four times EDT_RELEASE_GRACE_S
 
@@ -30,7 +30,7 @@ LATER_THAN_THE_DRIVER = 5  # the driver ends a worker that does not leave its sl
 class Rules:
     """Settings of an administrator, in seconds. `stop_grace_s`: from the request to SIGTERM. `term_grace_s`: from there to SIGKILL.
     `orphan_grace_s`: for workers to write down their state when their driver is gone. `stopped_driver_s`: for which a driver may be stopped
-    by a signal. `station_pause_s`: before a station that has lost its driver is started again, longer each time; one that has lived for
+    by a signal. `agent_pause_s`: before a remote agent that has lost its driver is started again, longer each time; one that has lived for
     `steady_s` begins to count anew. `restart_...`, `driver_steady_s`: the same of drivers, which begin again at once after a first crash;
     `got_on_s` where they have trained. `release_grace_s`: for which a slot that was asked back may stay in use."""
 
@@ -40,8 +40,8 @@ class Rules:
     orphan_grace_s: float = 30.0
     stopped_driver_s: float = 20.0
     max_restarts: int = 6
-    station_pause_s: float = 0.5
-    station_longest_pause_s: float = 8.0
+    agent_pause_s: float = 0.5
+    agent_longest_pause_s: float = 8.0
     steady_s: float = 60.0
     restart_pause_s: float = 0.5
     restart_longest_pause_s: float = 60.0
@@ -58,12 +58,12 @@ class SeenRun:
     counts those after a crash. `interrupted`: it was ended by a shutdown of the host or of the machine, for no fault of its own.
     `connected`: the driver's socket is open, so it can be told something. `orphaned_at`: since when workers are without a driver, None
     where there are none. `stopped_at`: since when the driver is stopped by a signal (SIGSTOP), as far as was seen. `unreachable_at`: since
-    when its socket is gone. `station`: it is the run's station here and not its driver; `restarts` counts those after it failed, `losses`
-    those after it had lost its driver (of a driver: after it had found the disk full). `fenced`: its machine was declared lost, so it is
-    killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since when a
-    slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for that.
-    `wrote_at`: when it was last seen to write its state. `doomed`: why it has to end, and would have to again. `got_on`: this attempt has
-    done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free when it has ended.
+    when its socket is gone. `remote`: it is the run's remote agent here and not its driver; `restarts` counts those after it failed,
+    `losses` those after it had lost its driver (of a driver: after it had found the disk full). `fenced`: its machine was declared lost, so
+    it is killed and asked nothing. `ended_at`: when nothing was left of it, `lived_s`: how long it had run by then. `overdue_since`: since
+    when a slot that was asked back is in use and nothing is seen of its state being written; `evicted_at`: when something was killed for
+    that. `wrote_at`: when it was last seen to write its state. `doomed`: why it has to end, and would have to again. `got_on`: this attempt
+    has done steps that none had done before. `in_driver`: its driver itself computes on its slots, which are free when it has ended.
     `release_grace_s`: the run's own time for that rule, where it has one. `meeting`, `suspended`: what it was told last of where its driver
     is met, and that it may have no slot anywhere.
     """
@@ -83,7 +83,7 @@ class SeenRun:
     orphaned_at: float | None = None
     stopped_at: float | None = None
     unreachable_at: float | None = None
-    station: bool = False
+    remote: bool = False
     losses: int = 0
     fenced: bool = False
     ended_at: float = 0.0
@@ -160,15 +160,15 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if wish is None:
         if facts is None or facts.phase == "ended":
             return Forget(run, "it has ended and the studio knows") if facts else None
-        if facts.phase == "alive" and not (facts.station or facts.holding) and facts.stop_asked_at is None:
+        if facts.phase == "alive" and not (facts.remote or facts.holding) and facts.stop_asked_at is None:
             # Suspended, so its state is written down: there is nothing that asking would save, and it may go on elsewhere.
             gone = "the studio no longer lists this run"
             return Kill(run, gone, interrupts=True) if facts.killed_at is None else _clear(facts, now, rules)
         return _stop(facts, "the studio no longer lists this run", now, rules)
-    if facts is not None and facts.station != wish.spec.station:
+    if facts is not None and facts.remote != wish.spec.remote:
         return _change_role(facts, now, rules)
     if facts is None:
-        if wish.spec.station and (wish.stop or not wish.slots):
+        if wish.spec.remote and (wish.stop or not wish.slots):
             return None
         if wish.stop:
             return Decline(run, wish.spec.attempt, wish.reason)
@@ -176,14 +176,14 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
     if facts.phase == "clearing":
         return _clear(facts, now, rules)
     if facts.phase == "ended":
-        again = _begin_station_again(wish, facts, now, rules) if facts.station else _begin_again(wish, facts, now, rules)
+        again = _begin_agent_again(wish, facts, now, rules) if facts.remote else _begin_again(wish, facts, now, rules)
         return None if wish.stop else again
     if wish.stop or facts.stop_asked_at is not None:
         return _stop(facts, wish.reason, now, rules)
     if facts.doomed:
         return Kill(run, facts.doomed) if facts.killed_at is None else _clear(facts, now, rules)
     slots, reason = ((), storage or lease) if storage or lease else (wish.slots, wish.reason)
-    suspend = bool(lease) and not facts.station  # a driver that nobody hears must not go on with workers elsewhere
+    suspend = bool(lease) and not facts.remote  # a driver that nobody hears must not go on with workers elsewhere
     news = (facts.members, facts.suspended, facts.meeting) != (slots, suspend, wish.spec.meeting)
     if news and facts.connected and facts.phase == "alive":
         return TellMembers(run, slots, reason, suspend, wish.spec.meeting)
@@ -198,9 +198,9 @@ def _settle(run: int, wish: WantedRun | None, facts: SeenRun | None, now: float,
 
 def _suspend(facts: SeenRun, reason: str) -> Step:
     """Nothing of the run is to be at work; nor, where its driver is here, with workers elsewhere. None where that is said, or cannot be."""
-    if not facts.connected or (facts.members == () and (facts.station or facts.suspended)):
+    if not facts.connected or (facts.members == () and (facts.remote or facts.suspended)):
         return None
-    return TellMembers(facts.run, (), reason, not facts.station, facts.meeting)
+    return TellMembers(facts.run, (), reason, not facts.remote, facts.meeting)
 
 
 def _take_back(facts: SeenRun, now: float, rules: Rules) -> Step:
@@ -221,9 +221,9 @@ def _take_back(facts: SeenRun, now: float, rules: Rules) -> Step:
 
 
 def _change_role(facts: SeenRun, now: float, rules: Rules) -> Step:
-    """The run's driver is to be here where its station is, or the other way round. What there is ends; what is wanted begins after it."""
+    """The run's driver is to be here where its remote agent is, or the other way round. What is wanted begins after the end of what is."""
     if facts.phase == "ended":
-        return Forget(facts.run, "it ended as the run's station" if facts.station else "the run's driver is elsewhere now")
+        return Forget(facts.run, "it ended as the run's remote agent" if facts.remote else "the run's driver is elsewhere now")
     return _settle(facts.run, None, facts, now, rules)
 
 
@@ -245,11 +245,11 @@ def _begin_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> S
     return due if now < due else Start(facts.run, facts.attempt + 1, restarts, why, min(losses, 16))
 
 
-def _begin_station_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> Step:
-    """An ended station of a run that holds slots here. However it ended, that is no failure of the run."""
+def _begin_agent_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> Step:
+    """An ended remote agent of a run that holds slots here. However it ended, that is no failure of the run."""
     if not wish.slots:
         return None
-    if wish.spec.attempt > facts.attempt:  # the run itself began anew: what kept its station from working may be gone
+    if wish.spec.attempt > facts.attempt:  # the run itself began anew: what kept its remote agent from working may be gone
         return Start(facts.run, wish.spec.attempt, 0, wish.reason)
     if has_given_up(facts, rules):
         return None
@@ -258,30 +258,29 @@ def _begin_station_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rul
     if facts.interrupted or facts.stop_asked_at is not None:
         return Start(facts.run, facts.attempt, restarts, wish.reason, losses)
     if facts.exit_code == LOST:
-        pause_s, why, losses = rules.station_pause_s * 2**losses, "the station has lost the run's driver", losses + 1
+        pause_s, why, losses = rules.agent_pause_s * 2**losses, "the remote agent has lost the run's driver", losses + 1
     elif facts.exit_code == 0:  # the training is over, which the studio will hear; should it still want slots here, it gets them
-        pause_s, why = rules.station_longest_pause_s, "slots here are still wanted"
+        pause_s, why = rules.agent_longest_pause_s, "slots here are still wanted"
     else:
-        pause_s, restarts = rules.station_pause_s * 4 ** (restarts + 1), restarts + 1
-        why = f"{ended_how(facts.exit_code, 'station')}; restart {restarts} of {rules.max_restarts}"
-    due = facts.ended_at + min(pause_s, rules.station_longest_pause_s)
+        pause_s, restarts = rules.agent_pause_s * 4 ** (restarts + 1), restarts + 1
+        why = f"{ended_how(facts.exit_code, 'agent')}; restart {restarts} of {rules.max_restarts}"
+    due = facts.ended_at + min(pause_s, rules.agent_longest_pause_s)
     return due if now < due else Start(facts.run, facts.attempt, restarts, why, min(losses, 16))
 
 
 def has_given_up(facts: SeenRun, rules: Rules) -> bool:
-    """Whether a station is not started again: it has failed again and again, so this machine is none for the run."""
+    """Whether a remote agent is not started again: it has failed again and again, so this machine is none for the run."""
     failed = facts.exit_code not in (None, 0, LOST) and facts.stop_asked_at is None and not facts.interrupted
-    return facts.station and facts.phase == "ended" and failed and facts.restarts >= rules.max_restarts and facts.lived_s < rules.steady_s
+    return facts.remote and facts.phase == "ended" and failed and facts.restarts >= rules.max_restarts and facts.lived_s < rules.steady_s
 
 
 def goes_on(facts: SeenRun, rules: Rules) -> bool:
     """Whether an ended run gets another attempt by itself as long as it is wanted: then its end is not the studio's to see.
 
     That is after an interruption, where the disk was full, and after a signal that nobody here has sent, a limited number of times
-    without getting on. Any other exit code above zero is the script's own doing and would only repeat. A station is started again until
-    it has failed too often.
+    without getting on. Any other exit code above zero is the script's own and would only repeat. A remote agent: until it fails too often.
     """
-    if facts.station:
+    if facts.remote:
         return facts.phase == "ended" and not has_given_up(facts, rules)
     if facts.phase != "ended" or facts.interrupted:
         return facts.phase == "ended"

@@ -1,4 +1,4 @@
-"""The host's ear for the studio: takes Apply and Subscribe on the node's socket, sends Observations. Decides nothing.
+"""The host's listener for the studio: takes Apply and Subscribe on the node's socket, sends Observations. Decides nothing.
 
 A subscriber that reads slowly misses intermediate Observations, never the latest: each is the whole state, so an unsent one is replaced.
 """

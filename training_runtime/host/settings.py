@@ -37,9 +37,9 @@ class Building:
 @dataclass(frozen=True)
 class Settings:
     """`slots`: how many slots of this node the studio shares out, None where it does not say; drivers get it as EDT_NODE_SLOTS. `address`:
-    where other machines reach this one, drivers and stations get it as EDT_ADDRESS; empty: it shares no run with other machines. `spares`:
-    how many processes may wait with the packages of an environment imported (see `spares`). `lease_s`: so many seconds after the studio
-    was last heard of what runs here is suspended, since it may be given up for lost and go on elsewhere; 0: never."""
+    where other machines reach this one, drivers and remote agents get it as EDT_ADDRESS; empty: it shares no run with other machines.
+    `spares`: how many processes may wait with the packages of an environment imported (see `spares`). `lease_s`: so many seconds after the
+    studio was last heard of what runs here is suspended, since it may be given up for lost and go on elsewhere; 0: never."""
 
     home: Path
     node: str
@@ -136,7 +136,7 @@ def _rules(environment: Mapping[str, str]) -> Rules:
         orphan_grace_s=_number(environment, "EDT_ORPHAN_GRACE_S", 30.0),
         stopped_driver_s=_number(environment, "EDT_STOPPED_DRIVER_S", 20.0),
         max_restarts=int(_number(environment, "EDT_MAX_RESTARTS", 6)),
-        station_pause_s=_number(environment, "EDT_STATION_PAUSE_S", 0.5),
+        agent_pause_s=_number(environment, "EDT_AGENT_PAUSE_S", 0.5),
         restart_pause_s=_number(environment, "EDT_RESTART_PAUSE_S", 0.5),
         driver_steady_s=_number(environment, "EDT_STEADY_S", 600.0),
         release_grace_s=LATER_THAN_THE_DRIVER * _number(environment, "EDT_RELEASE_GRACE_S", 30.0),

@@ -54,7 +54,7 @@ class SavedRun:
     detail: str
     busy_s: float | None = None
     counted_s: float = 0.0
-    station: bool = False
+    remote: bool = False
     losses: int = 0
     spare: str = ""
 
@@ -97,7 +97,7 @@ def _as_called_now(said: Any) -> Any:
     """A host of before its shims were called so may have written it, whose runs still train: they must be found."""
     lists = [said.get(name) for name in ("runs", "spares")] if isinstance(said, dict) else []
     for each in (each for found in lists if isinstance(found, list) for each in found if isinstance(each, dict)):
-        for new, old in (("shim", "keeper"), ("shim_ticks", "keeper_ticks")):
+        for new, old in (("shim", "keeper"), ("shim_ticks", "keeper_ticks"), ("remote", "station")):
             if old in each:
                 each.setdefault(new, each.pop(old))
     return said

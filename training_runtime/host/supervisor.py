@@ -211,7 +211,7 @@ class Supervisor:
         self._wanted = {wish.spec.run: wish for wish in message.runs}
         for run, wish in self._wanted.items():
             known = self._node.runs.get(run)
-            if known is not None and known.station == wish.spec.station:
+            if known is not None and known.remote == wish.spec.remote:
                 known.spec = known.spec or wish.spec
         self._meter.sample_if_due(self._node.runs.values(), hurry=True)  # the answer says what was measured
         self._environments.apply(message.environments, message.drop)
@@ -285,7 +285,7 @@ class Supervisor:
             run.problem = "waiting for the warm process" + (f": {self._warm.problem}" if self._warm.problem else "")
             return
         assert run.spec is not None
-        if run.station and run.spec.meeting is None and not begin.driver_has_begun(run.spec):
+        if run.remote and run.spec.meeting is None and not begin.driver_has_begun(run.spec):
             run.problem, run.retry_at = "waiting for the run's driver on its own machine", time.monotonic() + _LOOK_S
             return
         packages = self._environments.path(run.spec.environment) if run.spec.environment else None
@@ -373,8 +373,8 @@ class Supervisor:
         )
 
     def _seen(self, run: LiveRun, *, measured: bool) -> RunObservation:
-        gave_up = reconcile.has_given_up(run.seen(), self._settings.rules)
-        return run.observation(goes_on=self._goes_on(run.run), measured=measured, gave_up=gave_up)
+        abandoned = reconcile.has_given_up(run.seen(), self._settings.rules)
+        return run.observation(goes_on=self._goes_on(run.run), measured=measured, abandoned=abandoned)
 
     def _goes_on(self, number: int) -> bool:
         wish = self._wanted.get(number) if self._wanted is not None else None

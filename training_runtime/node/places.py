@@ -46,9 +46,9 @@ def path_of(place: str, *, home: str, data: str) -> str:
     raise ProtocolError(f"{place!r} is no place")
 
 
-def station_folder(node: str) -> str:
-    """What a run's folder for what comes from its station on the node is called, and its log's."""
-    return f"station-{re.sub(r'[^A-Za-z0-9._-]+', '_', node)[:56]}"
+def agent_folder(node: str) -> str:
+    """What a run's folder for what comes from its remote agent on the node is called, and its log's."""
+    return f"agent-{re.sub(r'[^A-Za-z0-9._-]+', '_', node)[:56]}"
 
 
 def translated(apply: Apply, translate: Callable[[str], str]) -> Apply:

@@ -114,11 +114,11 @@ def with_machines(
     return [*slots, *more], [_could_use(run, frozenset(names)) for run in runs]
 
 
-def _could_use(run: RunFacts, rooms: frozenset[str]) -> RunFacts:
-    if run.ready_in is None and run.apart_in is None:
+def _could_use(run: RunFacts, nodes: frozenset[str]) -> RunFacts:
+    if run.ready_in is None and run.isolated_in is None:
         return run
-    ready = run.ready_in | rooms if run.ready_in is not None else None
-    return dataclasses.replace(run, ready_in=ready, apart_in=run.apart_in | rooms if run.apart_in is not None else None)
+    ready = run.ready_in | nodes if run.ready_in is not None else None
+    return dataclasses.replace(run, ready_in=ready, isolated_in=run.isolated_in | nodes if run.isolated_in is not None else None)
 
 
 def needed(slots: Sequence[SlotFacts], runs: Sequence[RunFacts], *, now: float, rules: Rules, shape: Shape, most: int, grow: bool) -> Need:
@@ -155,9 +155,9 @@ def decide(policy: Policy, pilots: Collection[Pilot], *, need: Need, trouble: Tr
     leave, in_vain = _too_long(policy, stay, idle, need, spare, now=now)
     useless = [each for each in stay if _is_useless(each, now)]
     wanted = max(need.pilots - len(coming) if not useless else 0, policy.least - len(stay), 0)
-    room = max(0, policy.most - len(pilots))
+    free = max(0, policy.most - len(pilots))
     wait_s = max(0.0, trouble.failed_at + pause_s(trouble.failures) - now) if trouble.failures else 0.0
-    start = 0 if wait_s or leave else min(wanted, room)
+    start = 0 if wait_s or leave else min(wanted, free)
     release = {each.name: "no run is on it" for each in pilots if each.phase == "leaving" and not each.granted}
     words = (
         _standing(policy, pilots),

@@ -9,7 +9,7 @@ from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import RunFacts
 
 Block = Literal["paused", "no_device", "too_large", "bound", "person_quota", "project_quota", "room"]
-Bound = Literal["", "stays", "moved", "kind", "environment", "apart"]  # why it cannot use every machine: see RunFacts
+Bound = Literal["", "stays", "moved", "kind", "environment", "isolated"]  # why it cannot use every machine: see RunFacts
 
 
 @dataclass(slots=True)
@@ -18,9 +18,9 @@ class Demand:
 
     `first`: the class that a run which takes any tries first while it holds nothing. `held`: how many slots of its class it holds and may
     keep. `occupied`: those, and the ones that its processes have yet to leave. `on`: the machine of those held, None where there are none
-    or a run may be spread; `node`: the one that it gets its slots on; machines that share runs are one here (`SlotFacts.room`). `keeps`:
+    or a run may be spread; `node`: the one that it gets its slots on; machines that share runs are one here (`SlotFacts.domain`). `keeps`:
     between equals it goes before newcomers. `larger`: the next useful size after `size`. `order`: what tells equals apart, the time left
-    before the age. `capped`: it could use more than `most`, but not on the machines where that would be. `rooms`: where it can have
+    before the age. `capped`: it could use more than `most`, but not on the machines where that would be. `domains`: where it can have
     slots at all, None: anywhere; `bound` says why.
     """
 
@@ -39,7 +39,7 @@ class Demand:
     node: str | None = None
     size: int = 0
     larger: int | None = None
-    rooms: frozenset[str] | None = None
+    domains: frozenset[str] | None = None
     bound: Bound = ""
 
     def forget(self, *, occupied: int) -> None:
@@ -48,7 +48,7 @@ class Demand:
 
     def only_room(self) -> str | None:
         """The one place where it can have slots, if there is just one."""
-        return next(iter(self.rooms)) if self.rooms is not None and len(self.rooms) == 1 else None
+        return next(iter(self.domains)) if self.domains is not None and len(self.domains) == 1 else None
 
 
 def positive(weight: float) -> float:

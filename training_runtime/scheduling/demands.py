@@ -99,8 +99,8 @@ class _Asking:
         cap = caps.get(run.id, most) if caps else most
         held = run.held if run.id not in self._avoided else run.held - self._avoided[run.id]
         places = [keepable[slot] for slot in held if slot in keepable]
-        rooms, bound = _bounds(run, least=least, capacity=capacity, now=self._now) if self._one_machine else (None, "")
-        at_once = capacity.at_once if rooms is None else capacity.at_once_in(rooms)
+        domains, bound = _bounds(run, least=least, capacity=capacity, now=self._now) if self._one_machine else (None, "")
+        at_once = capacity.at_once if domains is None else capacity.at_once_in(domains)
         if run.pinned and places:
             least = most = cap = len(places)
             block = None
@@ -118,7 +118,7 @@ class _Asking:
         occupied = keeps + self.leaving[run.id, device]
         order = (math.inf if run.remaining_s is None else run.remaining_s, run.submitted_at, run.id)
         demand = Demand(run, least, min(most, cap), first, device, on, keeps, occupied, positive(run.weight), order, capped=cap < most)
-        demand.rooms, demand.bound = rooms, bound
+        demand.domains, demand.bound = domains, bound
         demand.on = on or demand.only_room()
         return demand, block
 
@@ -126,31 +126,31 @@ class _Asking:
 def _bounds(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:
     """Where a run that trains on one machine can have slots, None: anywhere; and why. It is not sent from where it has slots for want of an
     environment, nor because its machine has come to refuse what is new: its process has been let in already."""
-    rooms, bound = _bounds_of_old(run, least=least, capacity=capacity, now=now)
-    own = {run.room} if run.held and run.room else set()
+    domains, bound = _bounds_of_old(run, least=least, capacity=capacity, now=now)
+    own = {run.domain} if run.held and run.domain else set()
     if run.ready_in is not None:
         ready = run.ready_in | own
-        rooms, bound = (ready, "environment") if rooms is None else (rooms & ready, bound)
-    if run.apart_in is not None:
-        apart = run.apart_in | own
-        if rooms is None or (bound == "moved" and not rooms & apart):
-            return apart, "apart"
-        return rooms & apart, bound if rooms <= apart else "apart"
-    return rooms, bound
+        domains, bound = (ready, "environment") if domains is None else (domains & ready, bound)
+    if run.isolated_in is not None:
+        isolated = run.isolated_in | own
+        if domains is None or (bound == "moved" and not domains & isolated):
+            return isolated, "isolated"
+        return domains & isolated, bound if domains <= isolated else "isolated"
+    return domains, bound
 
 
 def _bounds_of_old(run: RunFacts, *, least: int, capacity: Capacity, now: float) -> tuple[frozenset[str] | None, Bound]:
     """The same by what it has done so far."""
-    room = run.room
-    if room is None:
+    domain = run.domain
+    if domain is None:
         return None, ""
     if run.stays:
-        return frozenset({room}), "stays"
-    if has_just_moved(run, now=now) and max(capacity.at_once_in((room,)).values(), default=0) >= least:
-        return frozenset({room}), "moved"
+        return frozenset({domain}), "stays"
+    if has_just_moved(run, now=now) and max(capacity.at_once_in((domain,)).values(), default=0) >= least:
+        return frozenset({domain}), "moved"
     if run.kind and capacity.kinds.keys() - {run.kind, ""}:
         alike = capacity.kinds.get(run.kind, frozenset()) | capacity.kinds.get("", frozenset())
-        return alike | {room}, "kind"
+        return alike | {domain}, "kind"
     return None, ""
 
 
@@ -178,9 +178,9 @@ def _class_for(held: Sequence[Device], *, least: int, plenty: Iterable[Device], 
 
 def _machine_for(run: RunFacts, device: Device, places: Sequence[Place], *, least: int, capacity: Capacity) -> tuple[str | None, int]:
     """The machine of a run that holds slots, and how many of its class there; none if what is in service there cannot carry it."""
-    room = run.room
-    if room is not None and (count := places.count((device, room))) and capacity.on_machine[device][room] >= least:
-        return room, count  # how it nearly always is
+    domain = run.domain
+    if domain is not None and (count := places.count((device, domain))) and capacity.on_machine[device][domain] >= least:
+        return domain, count  # how it nearly always is
     held = Counter(node for of, node in places if of == device)
     if not held:
         return None, 0

@@ -26,7 +26,7 @@ class SlotFacts:
     kind: str = ""
 
     @property
-    def room(self) -> str:
+    def domain(self) -> str:
         """Where a run is that has this slot: all that it has is on this machine, or on those of this pool."""
         return self.pool or self.node
 
@@ -44,9 +44,9 @@ class RunFacts:
     `stays`: its process cannot be sent to another machine, for nothing of it is written down. `moved_at`: when its process last got a
     machine; `prologue_s`: how long its script then took to come to train(), where that was measured. `kind`: of the machine that it has
     trained on, which another has to be of too. `waits_since`: since when it holds nothing although it wants something; `favoured_since`:
-    when a plan last let it go first for that. `ready_in`: the rooms (`SlotFacts.room`) where its environment is built, None: wherever it
-    may be. `apart_in`: the rooms where people's code may be run beside each other's (see `isolation`), None: everywhere; where it has slots
-    it stays, wherever that is.
+    when a plan last let it go first for that. `ready_in`: the domains (`SlotFacts.domain`) where its environment is built, None: wherever
+    it may be. `isolated_in`: the domains where people's code may be run beside each other's (see `isolation`), None: everywhere; where it
+    has slots it stays, wherever that is.
     """
 
     id: int
@@ -76,11 +76,11 @@ class RunFacts:
     waits_since: float | None = None
     favoured_since: float | None = None
     ready_in: frozenset[str] | None = None
-    apart_in: frozenset[str] | None = None
+    isolated_in: frozenset[str] | None = None
 
     @property
-    def room(self) -> str | None:
-        """See `SlotFacts.room`."""
+    def domain(self) -> str | None:
+        """See `SlotFacts.domain`."""
         return self.pool or self.node
 
 

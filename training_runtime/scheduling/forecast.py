@@ -135,7 +135,7 @@ def _pool(demand: Demand, block: Block) -> Pool:
         return "person", demand.run.person, None
     if block == "project_quota":
         return "project", demand.run.project, None
-    return "device", demand.run.device, demand.rooms
+    return "device", demand.run.device, demand.domains
 
 
 def _machines(ends: Iterable[tuple[float, int, int]], shares: Shares) -> dict[tuple[str, str], Supply]:
@@ -144,8 +144,8 @@ def _machines(ends: Iterable[tuple[float, int, int]], shares: Shares) -> dict[tu
     for end in ends:
         demand = shares.demands[end[2]]
         of_machine[str(demand.device), str(demand.node)].append(end)
-    rooms = ((device, node, room) for device, of in shares.limits.machines.items() for node, room in of.room.items())
-    return {(device, node): Supply(of_machine[device, node], room) for device, node, room in rooms}
+    left = ((device, node, free) for device, of in shares.limits.machines.items() for node, free in of.free.items())
+    return {(device, node): Supply(of_machine[device, node], free) for device, node, free in left}
 
 
 def _supply(
@@ -162,7 +162,7 @@ def _supply(
         # The same supplies for everybody: what is promised to one is promised to nobody else.
         return Apart([each for (device, node), each in machines.items() if name in (None, device) and (nodes is None or node in nodes)])
     if kind == "device":
-        free = sum(limits.left(device) for device in limits.rooms if name in (None, device))
+        free = sum(limits.left(device) for device in limits.domains if name in (None, device))
         return Supply([end for end in ends if name is None or shares.demands[end[2]].device == name], free)
     quotas: Mapping[str, int] = rules.person_quota if kind == "person" else rules.project_quota
     used = limits.persons if kind == "person" else limits.projects

@@ -26,12 +26,12 @@ REMEDY = (
 class Standing:
     """How a machine stands to running the code of those who can run some.
 
-    `unknown`: it has not said its level. `apart`: its box keeps them apart. `trusted`: it does not, and an administrator has said that they
-    trust each other. `alone`: it does not, and there is one person at most. `refuses`: it does not, and nothing new is begun there.
+    `unknown`: it has not said its level. `isolated`: its box keeps them apart. `trusted`: it does not, and an administrator has said that
+    they trust each other. `alone`: it does not, and there is one person at most. `refuses`: it does not, and nothing new is begun there.
     `words`: the same as a sentence.
     """
 
-    state: Literal["unknown", "apart", "trusted", "alone", "refuses"]
+    state: Literal["unknown", "isolated", "trusted", "alone", "refuses"]
     words: str
 
     @property
@@ -44,7 +44,7 @@ def standing(level: str, *, people: int, trusted: bool) -> Standing:
     if not level:
         return Standing("unknown", "It has not said yet how strong its box is.")
     if level in KEEP_APART:
-        return Standing("apart", "It keeps people's code apart.")
+        return Standing("isolated", "It keeps people's code apart.")
     if trusted:
         return Standing("trusted", "It does not keep people's code apart; an administrator has said that they trust each other.")
     if people < 2:

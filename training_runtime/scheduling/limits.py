@@ -17,7 +17,7 @@ from training_runtime.scheduling.sizes import next_size
 @dataclass(frozen=True)
 class Capacity:
     """The slots that may be used, those that are not being drained: how many of each class, and how many of them on each machine, where
-    machines that share runs count as one (`SlotFacts.room`).
+    machines that share runs count as one (`SlotFacts.domain`).
 
     `at_once`: the most that one run can have of a class. `kinds`: the machines of each kind (`SlotFacts.kind`).
     """
@@ -27,9 +27,9 @@ class Capacity:
     at_once: Mapping[Device, int]
     kinds: Mapping[str, frozenset[str]]
 
-    def at_once_in(self, rooms: Collection[str]) -> dict[Device, int]:
+    def at_once_in(self, domains: Collection[str]) -> dict[Device, int]:
         """The same for a run that can be on these machines only."""
-        return {device: max((of_node.get(room, 0) for room in rooms), default=0) for device, of_node in self.on_machine.items()}
+        return {device: max((of_node.get(domain, 0) for domain in domains), default=0) for device, of_node in self.on_machine.items()}
 
 
 def capacity_of(slots: Collection[SlotFacts], *, one_machine: bool) -> Capacity:
@@ -42,26 +42,28 @@ def capacity_of(slots: Collection[SlotFacts], *, one_machine: bool) -> Capacity:
         of_node[node] = of_node.get(node, 0) + usable
     largest = {device: max(of_node.values()) for device, of_node in on_machine.items()}
     kinds: dict[str, set[str]] = defaultdict(set)
-    for kind, room in {(slot.kind, slot.pool or slot.node) for slot in slots}:
-        kinds[kind].add(room)
-    return Capacity(of_class, on_machine, largest if one_machine else of_class, {kind: frozenset(rooms) for kind, rooms in kinds.items()})
+    for kind, domain in {(slot.kind, slot.pool or slot.node) for slot in slots}:
+        kinds[kind].add(domain)
+    return Capacity(
+        of_class, on_machine, largest if one_machine else of_class, {kind: frozenset(domains) for kind, domains in kinds.items()}
+    )
 
 
 class Limits:
     """What may still be taken: room per class of slots, on each machine where a run has only one, and quotas of persons and projects.
 
-    `rooms`: what is left of each class, by machine; under None where runs may be spread, and `machines` is empty then. `spare`: all of that
-    together. Quotas are counted only where there are any.
+    `domains`: what is left of each class, by machine; under None where runs may be spread, and `machines` is empty then. `spare`: all of
+    that together. Quotas are counted only where there are any.
     """
 
     def __init__(self, capacity: Capacity, rules: Rules) -> None:
         self.capacity = capacity.of_class
         self.at_once = capacity.at_once
         self.machines: dict[Device, Machines] = {}
-        self.rooms: dict[Device, dict[str | None, int]] = {device: {None: count} for device, count in capacity.of_class.items()}
+        self.domains: dict[Device, dict[str | None, int]] = {device: {None: count} for device, count in capacity.of_class.items()}
         if rules.one_machine:
             self.machines = {device: Machines(of_node) for device, of_node in capacity.on_machine.items()}
-            self.rooms = {device: cast("dict[str | None, int]", of.room) for device, of in self.machines.items()}
+            self.domains = {device: cast("dict[str | None, int]", of.free) for device, of in self.machines.items()}
         self.spare: dict[Device, int] = dict(capacity.of_class)
         self.person_quota, self.project_quota = rules.person_quota, rules.project_quota
         self.any_quota = bool(rules.person_quota or rules.project_quota)
@@ -82,14 +84,14 @@ class Limits:
         assert device is not None, "a run is bound to a class of slots before it gets any"
         if self.any_quota and self.over_quota(demand.run, step) is not None:
             return False
-        rooms = self.rooms[device]
-        left = rooms.get(name, 0) - step
+        domains = self.domains[device]
+        left = domains.get(name, 0) - step
         if left < 0:
             if demand.size or not self.machines or (name := self.machines[device].choose(demand)) is None:
                 return False
             demand.node = name
-            left = rooms[name] - step
-        rooms[name] = left
+            left = domains[name] - step
+        domains[name] = left
         self.spare[device] -= step
         if self.any_quota:
             self._count(demand.run, step)
@@ -101,16 +103,16 @@ class Limits:
         """Let the run have what it holds, quotas or not: nobody can take it away now."""
         assert demand.device is not None, "a run with slots is bound to a class of slots"
         demand.size = demand.held
-        self.rooms[demand.device][demand.node] -= demand.size
+        self.domains[demand.device][demand.node] -= demand.size
         self.spare[demand.device] -= demand.size
         self._count(demand.run, demand.size)
 
     def move(self, demand: Demand, *, to: str, size: int) -> None:
         """Let the run have `size` slots on machine `to` instead of those that it has where it is."""
         assert demand.device is not None, "a run with slots is bound to a class of slots"
-        rooms = self.rooms[demand.device]
-        rooms[demand.node] += demand.size
-        rooms[to] -= size
+        domains = self.domains[demand.device]
+        domains[demand.node] += demand.size
+        domains[to] -= size
         self.spare[demand.device] += demand.size - size
         self._count(demand.run, size - demand.size)
         demand.node, demand.size = to, size
@@ -124,12 +126,12 @@ class Limits:
         """How many slots of the class nobody has taken."""
         return self.spare[device]
 
-    def room_for(self, demand: Demand) -> int:
+    def free_for(self, demand: Demand) -> int:
         """How many more slots the run could have where it is, quotas aside."""
         assert demand.device is not None, "a run with slots is bound to a class of slots"
-        return self.rooms[demand.device][demand.node]
+        return self.domains[demand.device][demand.node]
 
     def room_at_once(self, device: Device | None) -> int:
         """The most slots that one newcomer could have now of the class, or of any (None), quotas aside."""
-        rooms = [max(of.values(), default=0) for each, of in self.rooms.items() if device in (None, each)]
-        return max(rooms, default=0)
+        most = [max(of.values(), default=0) for each, of in self.domains.items() if device in (None, each)]
+        return max(most, default=0)

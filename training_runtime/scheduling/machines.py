@@ -21,13 +21,13 @@ Offer = tuple[int, int, int, str]
 class Machines:
     """The machines with slots of one class while slots are shared out.
 
-    `room`: slots that nobody has taken so far. `beside`: what is left for a newcomer once the runs of higher priority and its equals there
+    `free`: slots that nobody has taken so far. `beside`: what is left for a newcomer once the runs of higher priority and its equals there
     have taken all they can; `alone`: the same with the lower ones counted too, so that a newcomer avoids suspending somebody.
     """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self.capacity = capacity
-        self.room = dict(capacity)
+        self.free = dict(capacity)
         self.largest = max(capacity.values(), default=0)
         self.beside: dict[str, int] = {}
         self.alone: dict[str, int] = {}
@@ -39,11 +39,11 @@ class Machines:
     def open(self, level: Iterable[Demand], below: Iterable[Demand]) -> None:
         """Begin to serve a level of priority: `level` are its runs, `below` those of lower levels."""
         self._offers, self._by_alone, self._hopeless = {}, [], math.inf
-        self.beside = self._left(self.room, level)
+        self.beside = self._left(self.free, level)
         self.alone = self._left(self.beside, below)
 
-    def _left(self, room: Mapping[str, int], demands: Iterable[Demand]) -> dict[str, int]:
-        left = dict(room)
+    def _left(self, free: Mapping[str, int], demands: Iterable[Demand]) -> dict[str, int]:
+        left = dict(free)
         for demand in demands:
             if demand.node is not None and not demand.size:
                 left[demand.node] -= min(demand.most, self.capacity[demand.node])
@@ -54,12 +54,12 @@ class Machines:
         if demand.least >= self._hopeless:
             return None
         most = min(demand.most, self.largest)
-        if demand.rooms is not None:
-            name = self._among(demand.rooms, demand.run.room, demand.least, most)
+        if demand.domains is not None:
+            name = self._among(demand.domains, demand.run.domain, demand.least, most)
             if name is not None:
                 self._file(name, by=min(demand.most, self.capacity[name]))
             return name
-        name = self._undisturbed(demand.run.room, most) or self._most_left(demand.run.room, demand.least, most)
+        name = self._undisturbed(demand.run.domain, most) or self._most_left(demand.run.domain, demand.least, most)
         if name is None:
             self._hopeless = demand.least  # room only shrinks, so it stays that way
             return None
@@ -91,9 +91,9 @@ class Machines:
                 heappop(heap)  # filed anew where it belongs now
         return None
 
-    def _among(self, rooms: Iterable[str], own: str | None, least: int, most: int) -> str | None:
+    def _among(self, domains: Iterable[str], own: str | None, least: int, most: int) -> str | None:
         """The same for a run that can be on these machines only."""
-        able = [name for name in rooms if self.room.get(name, 0) >= least]
+        able = [name for name in domains if self.free.get(name, 0) >= least]
         if not able:
             return None
         if own in able and self.alone[own] >= most:
@@ -107,7 +107,7 @@ class Machines:
         """The machine with room for the run's least where most is left for it."""
         heap = self._offers.get(most)
         if heap is None:
-            heap = self._offers[most] = [self._offer(name, most) for name, room in self.room.items() if room > 0]
+            heap = self._offers[most] = [self._offer(name, most) for name, free in self.free.items() if free > 0]
             heapify(heap)
         aside: list[Offer] = []
         found = None
@@ -116,18 +116,18 @@ class Machines:
             now = self._offer(offer[3], most)
             if now != offer:
                 heapreplace(heap, now)  # offers only become worse, so the best one is found in this way
-            elif self.room[offer[3]] >= least:
+            elif self.free[offer[3]] >= least:
                 found = offer
                 break
             else:
                 heappop(heap)
-                if self.room[offer[3]]:
+                if self.free[offer[3]]:
                     aside.append(offer)  # too little for this run, perhaps enough for another
         for offer in aside:
             heappush(heap, offer)
         if found is None:
             return None
-        if own is not None and own in self.room and self.room[own] >= least and self._offer(own, most)[:2] <= found[:2]:
+        if own is not None and own in self.free and self.free[own] >= least and self._offer(own, most)[:2] <= found[:2]:
             return own
         return found[3]
 

@@ -121,7 +121,7 @@ def _worth(node: Node, count: int) -> tuple[int, int, int, int]:
 
 
 NOTHING: frozenset[int] = frozenset()
-Room = tuple[Device, str | None]  # the machines of a class of slots among which a run is placed: one or some that share it, or all (None)
+Domain = tuple[Device, str | None]  # the machines of a class of slots among which a run is placed: one or some that share it, or all (None)
 
 
 class Floors:
@@ -129,10 +129,10 @@ class Floors:
 
     def __init__(self, slots: Iterable[SlotFacts], *, pools: Collection[str], kept: Collection[int]) -> None:
         self._pools = pools
-        floors: dict[Room, list[SlotFacts]] = defaultdict(list)
+        floors: dict[Domain, list[SlotFacts]] = defaultdict(list)
         for slot in slots:
             floors[slot.device, slot.pool if slot.pool in pools else None].append(slot)
-        self._floors = {room: Floor(of_room, kept=kept) for room, of_room in floors.items()}
+        self._floors = {domain: Floor(of_domain, kept=kept) for domain, of_domain in floors.items()}
 
     def of(self, demand: Demand) -> Floor:
         assert demand.device is not None, "a run with slots is bound to a class of slots"
@@ -143,17 +143,17 @@ class Floors:
         return None if demand.node in self._pools else demand.node
 
 
-def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bool = False) -> dict[int, frozenset[int]]:
+def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_domain: bool = False) -> dict[int, frozenset[int]]:
     """Choose the slots of every run, `demand.size` of its class. Slots come by number, runs oldest first. `one_room`: each run has all its
-    slots in one (`SlotFacts.room`), which its demand names."""
+    slots in one (`SlotFacts.domain`), which its demand names."""
     usable = {slot.id: slot for slot in slots if not slot.draining}
     ordered = list(demands)
-    numbers: dict[Room, set[int]] = defaultdict(set)
+    numbers: dict[Domain, set[int]] = defaultdict(set)
     for slot in usable.values():
-        numbers[slot.device, (slot.pool or slot.node) if one_room else None].add(slot.id)
+        numbers[slot.device, (slot.pool or slot.node) if one_domain else None].add(slot.id)
     grants = _keep(usable, ordered, numbers=numbers)
     kept = set().union(*grants.values())
-    pools = {slot.pool for slot in usable.values()} - {""} if one_room else set[str]()
+    pools = {slot.pool for slot in usable.values()} - {""} if one_domain else set[str]()
     floors = Floors(usable.values(), pools=pools, kept=kept)
     short = [demand for demand in ordered if demand.size > len(grants[demand.run.id])]
     for demand in short:
@@ -161,12 +161,12 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_room: bo
     for demand in sorted(short, key=lambda each: (not _is_bound(each), len(grants[each.run.id]) - each.size)):
         if floors.only(demand) is None:
             _extend(demand, grants[demand.run.id], floor=floors.of(demand))
-    if (pools or not one_room) and sum(map(len, grants.values())) < len(usable):  # else there is no room to move into
+    if (pools or not one_domain) and sum(map(len, grants.values())) < len(usable):  # else there is no room to move into
         _gather([demand for demand in ordered if floors.only(demand) is None], grants, floors=floors, usable=usable)
     return {run: frozenset(of_run) if of_run else NOTHING for run, of_run in grants.items()}
 
 
-def _home(demand: Demand) -> str:
+def _head_node(demand: Demand) -> str:
     """Where its driver is; empty where runs are spread over all machines, and the planner is not told."""
     return demand.run.node or "" if demand.node is not None else ""
 
@@ -176,7 +176,7 @@ def _is_bound(demand: Demand) -> bool:
     return demand.run.alone or bool(demand.run.avoids)
 
 
-def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Room, set[int]]) -> dict[int, set[int]]:
+def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Domain, set[int]]) -> dict[int, set[int]]:
     """What every run keeps of what it holds: as many as its size, on the machines where it has most. `numbers`: the slots of each floor."""
     grants: dict[int, set[int]] = {}
     taken: set[int] = set()
@@ -196,7 +196,7 @@ def _best_of(demand: Demand, held: set[int], usable: Mapping[int, SlotFacts]) ->
     """Of the slots held as many as the run's size, on the machines where it has most; none where it cannot work."""
     run = demand.run
     per_node = Counter(node for slot in held if (node := usable[slot].node) not in run.avoids)
-    by_company = sorted(per_node, key=lambda name: (-per_node[name], name != _home(demand), name))
+    by_company = sorted(per_node, key=lambda name: (-per_node[name], name != _head_node(demand), name))
     place = {name: number for number, name in enumerate(by_company[:1] if run.alone else by_company)}
     return set(
         sorted((slot for slot in held if usable[slot].node in place), key=lambda slot: (place[usable[slot].node], slot))[: demand.size]
@@ -206,15 +206,15 @@ def _best_of(demand: Demand, held: set[int], usable: Mapping[int, SlotFacts]) ->
 def _extend_at_home(demand: Demand, grant: set[int], *, floors: Floors, usable: Mapping[int, SlotFacts]) -> None:
     """Grow on the machines the run is already on, where it has most first, or where its driver is if that has room for all that is missing;
     on the only one, where there is one."""
-    run, home, floor = demand.run, _home(demand), floors.of(demand)
+    run, head_node, floor = demand.run, _head_node(demand), floors.of(demand)
     if (only := floors.only(demand)) is not None:
         if only not in run.avoids:
             grant.update(floor.take(only, demand.size - len(grant), by=run.id))
         return
     parts = Counter(usable[slot].node for slot in grant)
-    names = sorted(parts, key=lambda name: (-parts[name], name != home, name))
-    if not names and home in floor.nodes and floor.nodes[home].vacant >= demand.size:
-        names = [home]
+    names = sorted(parts, key=lambda name: (-parts[name], name != head_node, name))
+    if not names and head_node in floor.nodes and floor.nodes[head_node].vacant >= demand.size:
+        names = [head_node]
     for name in names:
         if name not in run.avoids:
             grant.update(floor.take(name, demand.size - len(grant), by=run.id))
@@ -249,7 +249,7 @@ def _is_spread(demand: Demand, grant: set[int], usable: Mapping[int, SlotFacts])
 def _gather_one(demand: Demand, grant: set[int], *, floor: Floor, usable: Mapping[int, SlotFacts]) -> bool:
     """Move the run's smallest part to a machine where it has at least as much, if that has vacant slots for all of the part."""
     parts = Counter(usable[slot].node for slot in grant)
-    by_size = sorted(parts, key=lambda name: (parts[name], name == _home(demand), name))
+    by_size = sorted(parts, key=lambda name: (parts[name], name == _head_node(demand), name))
     if len(by_size) < 2:
         return False
     smallest = by_size[0]

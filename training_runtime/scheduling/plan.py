@@ -65,7 +65,7 @@ def _shared_and_placed(
     caps: dict[int, int] = {}
     while True:
         shares = share_out(slots, runs, rules=rules, now=now, caps=caps, memory=memory)
-        grants = place(slots, shares.demands.values(), one_room=rules.one_machine)
+        grants = place(slots, shares.demands.values(), one_domain=rules.one_machine)
         short = {
             demand.run.id: len(grants[demand.run.id]) for demand in shares.demands.values() if len(grants[demand.run.id]) < demand.size
         }

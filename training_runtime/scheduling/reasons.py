@@ -23,7 +23,7 @@ BOUND = {
     "moved": "where it has just moved to: to go on elsewhere would cost it more than to wait for a while",
     "environment": "where its environment is built: elsewhere it is not yet",
     "kind": "the machines of the kind that it has trained on: on another its results would differ",
-    "apart": "where people's code is kept apart: elsewhere nothing new is run until an administrator says that they trust each other",
+    "isolated": "where people's code is kept apart: elsewhere nothing new is run until an administrator says that they trust each other",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
@@ -74,7 +74,7 @@ def _change(demand: Demand, held: frozenset[int], granted: frozenset[int], scene
     """Who or what made the run's slots change."""
     if not held:
         return f"starts with {_amount(demand, scene)}{_received(granted, scene, by=demand.run)}"
-    left = sorted({scene.slots[slot].room for slot in held if slot in scene.slots} - {demand.node})
+    left = sorted({scene.slots[slot].domain for slot in held if slot in scene.slots} - {demand.node})
     if demand.node is not None and left:
         forced = any(slot in scene.owner or (slot in scene.slots and scene.slots[slot].draining) for slot in held)
         given = f"{_recipients(held - granted, scene, by=demand.run)}, " if forced else ""
@@ -138,10 +138,10 @@ def _why_no_more(demand: Demand, scene: Scene) -> str:
     if quota is not None:
         return _quota(run, quota, scene)
     assert demand.device is not None, "a run with slots is bound to a class of slots"
-    room = scene.shares.limits.room_for(demand)
-    if room:
+    free = scene.shares.limits.free_for(demand)
+    if free:
         there = f" on {demand.node}" if scene.one_of_several(demand.device) else ""
-        return f"the next size that is faster is {larger}, and only {room} more {'is' if room == 1 else 'are'} free{there}"
+        return f"the next size that is faster is {larger}, and only {free} more {'is' if free == 1 else 'are'} free{there}"
     return _shared(demand, demand.device, scene)
 
 
@@ -192,7 +192,7 @@ def _why_none(demand: Demand, scene: Scene) -> str:
         most = max(at_once.values()) if run.device is None else at_once[run.device]
         return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service{_together(run.device, scene)}"
     if block == "bound":
-        way_out = "" if demand.bound == "apart" else "; it can be stopped and continued as a new run"
+        way_out = "" if demand.bound == "isolated" else "; it can be stopped and continued as a new run"
         return f"waits: {_bound(demand, needs, scene)}{way_out}"
     why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
     return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene, to=run)}"
@@ -200,13 +200,13 @@ def _why_none(demand: Demand, scene: Scene) -> str:
 
 def _no_room(demand: Demand, needs: str, scene: Scene) -> str:
     limits, device = scene.shares.limits, demand.run.device
-    if demand.rooms is not None and not demand.rooms >= _rooms(demand, scene):
+    if demand.domains is not None and not demand.domains >= _domains(demand, scene):
         return _bound(demand, needs, scene)
-    room = scene.at_once[device]
-    if demand.run.always_alone and room >= demand.least:
+    free = scene.at_once[device]
+    if demand.run.always_alone and free >= demand.least:
         return f"{needs} on one machine, and none has so many free"
-    if room:
-        return f"{needs}, and {room} {'is' if room == 1 else 'are'} free{_together(device, scene)}"
+    if free:
+        return f"{needs}, and {free} {'is' if free == 1 else 'are'} free{_together(device, scene)}"
     total = sum(limits.capacity.values()) if device is None else limits.capacity[device]
     kind = f" {device}" if device is not None and len(limits.capacity) > 1 else ""
     held = f"the only{kind} slot is" if total == 1 else f"all {total}{kind} slots are"
@@ -218,16 +218,16 @@ def _usable_classes(demand: Demand, scene: Scene) -> list[Device]:
     return [each for each in scene.shares.limits.machines if demand.run.device in (None, each)]
 
 
-def _rooms(demand: Demand, scene: Scene) -> frozenset[str]:
+def _domains(demand: Demand, scene: Scene) -> frozenset[str]:
     """All machines that have slots of its class: where it is bound to no fewer of them, that is not why it waits."""
-    return frozenset(room for each in _usable_classes(demand, scene) for room in scene.shares.limits.machines[each].room)
+    return frozenset(domain for each in _usable_classes(demand, scene) for domain in scene.shares.limits.machines[each].free)
 
 
 def _bound(demand: Demand, needs: str, scene: Scene) -> str:
     """What is free where a run can be that cannot use every machine, and why it cannot."""
-    limits, rooms = scene.shares.limits, demand.rooms or frozenset()
-    free = max((limits.machines[each].room.get(room, 0) for each in _usable_classes(demand, scene) for room in rooms), default=0)
-    where = listed(sorted(rooms)) or "any machine that it can use"
+    limits, domains = scene.shares.limits, demand.domains or frozenset()
+    free = max((limits.machines[each].free.get(domain, 0) for each in _usable_classes(demand, scene) for domain in domains), default=0)
+    where = listed(sorted(domains)) or "any machine that it can use"
     there = f"{free or 'none'} {'is' if free == 1 else 'are'} free on {where}"
     return f"{needs}, and {there}, {BOUND[demand.bound]}"
 

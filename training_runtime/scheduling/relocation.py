@@ -19,17 +19,19 @@ FASTER = 2.0
 
 def relocate(demands: Iterable[Demand], limits: Limits) -> None:
     """Move the run that gains most, the older one of equals, if there is one that gains enough."""
-    idle = {device: max(of.room, key=lambda name: (of.room[name], name)) for device, of in limits.machines.items() if of.room}
+    idle = {device: max(of.free, key=lambda name: (of.free[name], name)) for device, of in limits.machines.items() if of.free}
     best: tuple[float, Demand, int, str] | None = None
     for demand in demands:
         device, run = demand.device, demand.run
         if device is None or demand.larger is None or not _may_move(demand):
             continue
-        room = limits.machines[device].room
-        target = idle[device] if demand.rooms is None else max(demand.rooms & room.keys(), key=lambda name: (room[name], name), default="")
-        if room.get(target, 0) <= demand.size:
+        free = limits.machines[device].free
+        target = (
+            idle[device] if demand.domains is None else max(demand.domains & free.keys(), key=lambda name: (free[name], name), default="")
+        )
+        if free.get(target, 0) <= demand.size:
             continue
-        size = _largest(demand, room[target])
+        size = _largest(demand, free[target])
         gain = speed(size, engines=run.engines) / speed(demand.size, engines=run.engines)
         if gain < FASTER or not is_worth(run, faster=gain) or limits.over_quota(run, size - demand.size) is not None:
             continue
@@ -43,13 +45,13 @@ def relocate(demands: Iterable[Demand], limits: Limits) -> None:
 def _may_move(demand: Demand) -> bool:
     """It trains, on a machine that can be spoken to, and need not stay there."""
     run = demand.run
-    running = demand.size > 0 and bool(run.held) and run.room == demand.node
+    running = demand.size > 0 and bool(run.held) and run.domain == demand.node
     return running and not run.pinned and demand.only_room() is None
 
 
-def _largest(demand: Demand, room: int) -> int:
+def _largest(demand: Demand, free: int) -> int:
     """The largest useful size for which there is room."""
     size = demand.size
-    while (larger := next_size(size, engines=demand.run.engines, most=min(demand.most, room))) is not None:
+    while (larger := next_size(size, engines=demand.run.engines, most=min(demand.most, free))) is not None:
         size = larger
     return size

@@ -144,10 +144,10 @@ def _fill_anywhere(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rule
     while moved:
         moved = False
         for demand in wanting:
-            if demand.size or demand.run.device is not None or demand.rooms is not None:
+            if demand.size or demand.run.device is not None or demand.domains is not None:
                 continue
             others = [(limits.left(device), device) for device in capacity.of_class if device not in tried[demand.run.id]]
-            able = [(room, device) for room, device in others if capacity.at_once[device] >= demand.least]
+            able = [(domain, device) for domain, device in others if capacity.at_once[device] >= demand.least]
             if able:
                 demand.device = max(able)[1]
                 demand.held, demand.occupied, demand.on = 0, 0, None
@@ -172,7 +172,7 @@ def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules, fa
         levels = [list(level) for _, level in groupby(ordered, key=lambda demand: demand.run.priority)]
     by_device = [_by_device(level) for level in levels]
     for place, level in enumerate(by_device):
-        for device in sorted(limits.rooms):
+        for device in sorted(limits.domains):
             if device not in level or not limits.left(device):
                 continue
             if limits.machines:

@@ -262,9 +262,9 @@ class _Simulation:
         each.advance(self.now)
         facts, node, pool, moved_at = each.facts, each.facts.node, each.facts.pool, each.facts.moved_at
         if granted:
-            home = self.slots[min(granted)]
-            if self.rules.one_machine and home.room != facts.room:
-                node, pool, moved_at = home.node, home.pool, self.now
+            head_node = self.slots[min(granted)]
+            if self.rules.one_machine and head_node.domain != facts.domain:
+                node, pool, moved_at = head_node.node, head_node.pool, self.now
                 each.since = self.now + cost_s(facts)
             self.begins.setdefault(facts.id, self.now)
             self.holders[facts.id] = each

@@ -52,9 +52,9 @@ def wished(scene: Scene, wish: Wish) -> Scene:
     jobs = scene.jobs
     if new:
         slots += [slot for slot, _ in new]
-        rooms = frozenset(slot.room for slot, _ in new)
-        room = next(of.room for _, of in new)
-        jobs = tuple(replace(job, facts=_may_use(job.facts, room, rooms)) for job in jobs)
+        domains = frozenset(slot.domain for slot, _ in new)
+        domain = next(of.domain for _, of in new)
+        jobs = tuple(replace(job, facts=_may_use(job.facts, domain, domains)) for job in jobs)
     if wish.run is not None:
         jobs = (*jobs, _job(wish.run))
     return replace(scene, slots=tuple(slots), jobs=jobs, rules=rules)
@@ -67,11 +67,11 @@ def added(scene: Scene, wish: Wish) -> list[tuple[SlotFacts, SlotFacts]]:
     return [(replace(slot, id=-place, draining=False, holder=None), of) for place, (slot, of) in enumerate(made, start=1)]
 
 
-def _may_use(facts: RunFacts, room: str, rooms: frozenset[str]) -> RunFacts:
+def _may_use(facts: RunFacts, domain: str, domains: frozenset[str]) -> RunFacts:
     """The new machines have what the one has that they are like: environments, and a box that keeps people's code apart."""
-    ready = facts.ready_in | rooms if facts.ready_in is not None and room in facts.ready_in else facts.ready_in
-    apart = facts.apart_in | rooms if facts.apart_in is not None and room in facts.apart_in else facts.apart_in
-    return facts if (ready, apart) == (facts.ready_in, facts.apart_in) else replace(facts, ready_in=ready, apart_in=apart)
+    ready = facts.ready_in | domains if facts.ready_in is not None and domain in facts.ready_in else facts.ready_in
+    isolated = facts.isolated_in | domains if facts.isolated_in is not None and domain in facts.isolated_in else facts.isolated_in
+    return facts if (ready, isolated) == (facts.ready_in, facts.isolated_in) else replace(facts, ready_in=ready, isolated_in=isolated)
 
 
 def _job(new: NewRun) -> Job:

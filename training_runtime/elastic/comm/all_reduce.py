@@ -3,8 +3,8 @@
 As soon as the backward pass of an engine has finished a parameter's gradient, it is copied into the engine's row while it is still in the
 cache, and dropped. An engine whose first addition is to its left neighbour on the same worker needs no row: it is added to the neighbour's.
 Where the script has a step of its own, gradients stay until it has returned: it may clip them, or take several passes.
-After a barrier each worker makes the additions that join parts of different workers, for its own shard of every lane, in pieces that stay
-in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
+After a barrier each worker makes the additions that join parts of different workers, for its own shard of every flat buffer, in pieces that
+stay in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
 
 A worker on a GPU adds up in rows of its own there and copies only what is left when it has made its own additions; one that is alone copies
 nothing. The additions between workers are made in the shared memory by the processor all the same: adding two numbers gives the same
@@ -24,41 +24,41 @@ from typing import Protocol
 import torch
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.comm.segment import GenerationRecord, Lane, Segment
+from training_runtime.elastic.comm.segment import FlatBuffer, GenerationRecord, Segment
 from training_runtime.elastic.comm.strides import laid_out_as, strides_of
 from training_runtime.errors import UserError
 
 CHUNK_BYTES = 128 * 1024
 
 
-def lanes(parameters: Sequence[torch.Tensor]) -> tuple[Lane, ...]:
-    """One lane a dtype, in the order in which the dtypes appear; each begins on a cache line."""
+def flat_buffers(parameters: Sequence[torch.Tensor]) -> tuple[FlatBuffer, ...]:
+    """One flat buffer a dtype, in the order in which the dtypes appear; each begins on a cache line."""
     sizes: dict[torch.dtype, int] = {}
     for p in parameters:
         sizes[p.dtype] = sizes.get(p.dtype, 0) + padded(p)
     found, at = [], 0
     for dtype, size in sizes.items():
-        found.append(Lane(dtype, size, at))
+        found.append(FlatBuffer(dtype, size, at))
         at += -(-size * dtype.itemsize // 64) * 64
     return tuple(found)
 
 
 def padded(p: torch.Tensor) -> int:
-    """Elements that `p` takes in its lane: a whole number of cache lines, so no two tensors share one."""
+    """Elements that `p` takes in its flat buffer: a whole number of cache lines, so no two tensors share one."""
     step = max(1, 64 // p.dtype.itemsize)
     return -(-p.numel() // step) * step
 
 
-def shard(lane: Lane, rank: int, workers: int) -> range:
-    """The elements of a lane that `rank` of so many workers adds up: whole pieces, so that all of them are about equal."""
-    chunk = CHUNK_BYTES // lane.dtype.itemsize
-    pieces = tree.share(rank, workers, -(-lane.size // chunk))
-    return range(min(pieces.start * chunk, lane.size), min(pieces.stop * chunk, lane.size))
+def shard(flat: FlatBuffer, rank: int, workers: int) -> range:
+    """The elements of a flat buffer that `rank` of so many workers adds up: whole pieces, so that all of them are about equal."""
+    chunk = CHUNK_BYTES // flat.dtype.itemsize
+    pieces = tree.share(rank, workers, -(-flat.size // chunk))
+    return range(min(pieces.start * chunk, flat.size), min(pieces.stop * chunk, flat.size))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Memory for one gradient of everything: flat, a tensor for each lane; and `views` of them, one shaped like each parameter."""
+    """Memory for one gradient of everything: flat, a tensor for each flat buffer; and `views` of them, one shaped like each parameter."""
 
     flats: list[torch.Tensor]
     views: list[torch.Tensor]
@@ -96,7 +96,7 @@ class Exchange:
         self._segment, self._parameters, self._others, self._device = segment, tuple(parameters), tuple(others), device
         self._engines = segment.layout.engines
         self._on_device = on_device
-        self._flat = [[segment.lane(row, lane) for lane in segment.layout.lanes] for row in range(self._engines + 1)]
+        self._flat = [[segment.flat_buffer(row, flat) for flat in segment.layout.flat_buffers] for row in range(self._engines + 1)]
         self._shared: dict[int, Row] = {}
         self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
         self._spare: list[Row] = []
@@ -130,10 +130,10 @@ class Exchange:
         return self._held[place]
 
     def _new(self) -> Row:
-        return self._shaped([torch.empty(lane.size, dtype=lane.dtype, device=self._device) for lane in self._segment.layout.lanes])
+        return self._shaped([torch.empty(flat.size, dtype=flat.dtype, device=self._device) for flat in self._segment.layout.flat_buffers])
 
     def _shaped(self, flats: list[torch.Tensor]) -> Row:
-        places = {lane.dtype: i for i, lane in enumerate(self._segment.layout.lanes)}
+        places = {flat.dtype: i for i, flat in enumerate(self._segment.layout.flat_buffers)}
         at = [0] * len(places)
         views = []
         for p in self._parameters:
@@ -224,8 +224,8 @@ class Exchange:
 
     def _add_shard(self, rank: int, workers: int, engines: int) -> None:
         cross_rank = tree.cross_rank_merges(workers, engines)
-        for i, lane in enumerate(self._segment.layout.lanes):
-            chunk, mine = CHUNK_BYTES // lane.dtype.itemsize, shard(lane, rank, workers)
+        for i, flat in enumerate(self._segment.layout.flat_buffers):
+            chunk, mine = CHUNK_BYTES // flat.dtype.itemsize, shard(flat, rank, workers)
             for start in range(mine.start, mine.stop, chunk):
                 self._add_piece(i, slice(start, min(start + chunk, mine.stop)), cross_rank)
 
@@ -234,15 +234,15 @@ class Exchange:
         next step."""
         self._used = self._segment.used[:engines].amax(0).tolist()
 
-    def _add_piece(self, lane: int, part: slice, cross_rank: tuple[tree.Merge, ...]) -> None:
-        total = self._flat[self._engines][lane][part]
+    def _add_piece(self, flat: int, part: slice, cross_rank: tuple[tree.Merge, ...]) -> None:
+        total = self._flat[self._engines][flat][part]
         if not cross_rank:  # a last step that one worker computed alone
-            total.copy_(self._flat[0][lane][part])
+            total.copy_(self._flat[0][flat][part])
             return
         for left, right in cross_rank[:-1]:
-            self._flat[left][lane][part].add_(self._flat[right][lane][part])
+            self._flat[left][flat][part].add_(self._flat[right][flat][part])
         left, right = cross_rank[-1]
-        torch.add(self._flat[left][lane][part], self._flat[right][lane][part], out=total)
+        torch.add(self._flat[left][flat][part], self._flat[right][flat][part], out=total)
 
     def set_grads(self, workers: int, engines: int, optimizer: torch.optim.Optimizer) -> None:
         """Make the sum every parameter's `.grad`; one that no engine used keeps None, as in a plain loop. After the second barrier.

@@ -1,9 +1,10 @@
 """How the gradients of a step travel between workers: what lies in which bucket, who adds up which shard of it, and in which order. Pure,
 standard library only.
 
-A bucket is a run of neighbouring parameters of one lane. Buckets are cut from the end of each lane, because a backward pass finishes the
-last parameters first, and are sent in that order. Of each bucket every worker owns one shard: it is sent the parts of all others, adds
-them in the order of the tree (see `tree`), and sends the sum to everybody. So each worker sends and receives what it would in a ring.
+A bucket is a run of neighbouring parameters of one flat buffer. Buckets are cut from the end of each flat buffer, because a backward pass
+finishes the last parameters first, and are sent in that order. Of each bucket every worker owns one shard: it is sent the parts of all
+others, adds them in the order of the tree (see `tree`), and sends the sum to everybody. So each worker sends and receives what it would in
+a ring.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ LINE = 16  # shards are whole multiples of so many elements
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one parameter lies: `size` elements of `item_bytes` each, padding included, from element `start` of lane `lane` on."""
+    """Where one parameter lies: `size` elements of `item_bytes` each, padding included, from element `start` of `flat_buffer` on."""
 
-    lane: int
+    flat_buffer: int
     start: int
     size: int
     item_bytes: int
@@ -31,9 +32,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Elements `start` to `stop` of a lane, and the parameters (their indices) that lie there."""
+    """Elements `start` to `stop` of a flat buffer, and the parameters (their indices) that lie there."""
 
-    lane: int
+    flat_buffer: int
     start: int
     stop: int
     parameters: tuple[int, ...]
@@ -45,13 +46,13 @@ def plan(places: Sequence[Place], bucket_bytes: int = BUCKET_BYTES) -> tuple[Buc
     filling: dict[int, list[int]] = {}
     full: list[list[int]] = []
     for i in reversed(range(len(places))):
-        lane, held = places[i].lane, filling.get(places[i].lane, [])
+        flat_buffer, held = places[i].flat_buffer, filling.get(places[i].flat_buffer, [])
         if held and sum(places[j].size * places[j].item_bytes for j in (*held, i)) > bucket_bytes:
             full.append(held)
             held = []
-        filling[lane] = [*held, i]
+        filling[flat_buffer] = [*held, i]
     full += [held for held in filling.values() if held]
-    found = (Bucket(places[held[0]].lane, places[held[-1]].start, _end(places[held[0]]), tuple(reversed(held))) for held in full)
+    found = (Bucket(places[held[0]].flat_buffer, places[held[-1]].start, _end(places[held[0]]), tuple(reversed(held))) for held in full)
     return tuple(sorted(found, key=lambda bucket: -bucket.parameters[0]))
 
 

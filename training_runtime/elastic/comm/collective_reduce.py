@@ -20,7 +20,7 @@ from training_runtime.elastic.comm import buckets
 from training_runtime.elastic.comm.all_reduce import Exchange, Members, Row, padded
 from training_runtime.elastic.comm.bucket_exchange import BucketExchange, Sent, Way
 from training_runtime.elastic.comm.meeting import Meeting
-from training_runtime.elastic.comm.segment import LATE, GenerationRecord, Lane, Segment
+from training_runtime.elastic.comm.segment import LATE, FlatBuffer, GenerationRecord, Segment
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.errors import RuntimeFailure
 
@@ -48,7 +48,7 @@ class CollectiveReduce(Exchange):
         way: type[Way] | None = None,
     ) -> None:
         super().__init__(segment, parameters, device, on_device=True, others=others, own_step=own_step)
-        self.buckets = buckets.plan(places(parameters, segment.layout.lanes), bucket_bytes)
+        self.buckets = buckets.plan(places(parameters, segment.layout.flat_buffers), bucket_bytes)
         self._address, self._way = address, way
         self._meeting: Meeting | None = None
         self._peers: BucketExchange | None = None
@@ -151,7 +151,7 @@ class CollectiveReduce(Exchange):
         self._peers.send(Sent(number, parts, self._cut(self._own(self._engines), bucket), engines, ready))
 
     def _cut(self, row: Row, bucket: buckets.Bucket) -> torch.Tensor:
-        return row.flats[bucket.lane][bucket.start : bucket.stop]
+        return row.flats[bucket.flat_buffer][bucket.start : bucket.stop]
 
     def stage_parts(self, engines: int) -> None:
         """All is under way already, but for who has no engine: it adds up its shards of what others send. The others have to know which
@@ -199,12 +199,12 @@ class CollectiveReduce(Exchange):
         self._begin_sending(range(0), 0)
 
 
-def places(parameters: Sequence[torch.Tensor], lanes: Sequence[Lane]) -> list[buckets.Place]:
-    """Where each parameter lies in a row of these lanes."""
-    number: Mapping[torch.dtype, int] = {lane.dtype: i for i, lane in enumerate(lanes)}
-    ends, found = [0] * len(lanes), []
+def places(parameters: Sequence[torch.Tensor], flat_buffers: Sequence[FlatBuffer]) -> list[buckets.Place]:
+    """Where each parameter lies in a row of these flat buffers."""
+    number: Mapping[torch.dtype, int] = {flat.dtype: i for i, flat in enumerate(flat_buffers)}
+    ends, found = [0] * len(flat_buffers), []
     for p in parameters:
-        lane, size = number[p.dtype], padded(p)
-        found.append(buckets.Place(lane, ends[lane], size, p.dtype.itemsize))
-        ends[lane] += size
+        flat_buffer, size = number[p.dtype], padded(p)
+        found.append(buckets.Place(flat_buffer, ends[flat_buffer], size, p.dtype.itemsize))
+        ends[flat_buffer] += size
     return found

@@ -106,7 +106,7 @@ class Group:
         return max(self.committed().values()) > self.segment.get(self.worker_id, COMMITTED)
 
     def committed(self) -> dict[int, int]:
-        """The tick of every member and visitor; stable between the barriers of entering."""
+        """The position of every member and visitor; stable between the barriers of entering."""
         return {worker_id: self.segment.get(worker_id, COMMITTED) for worker_id in self.record.worker_ids}
 
 

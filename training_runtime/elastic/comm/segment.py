@@ -29,7 +29,7 @@ RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, BRIDGED = range(9)
 HEAD_WORDS = 16
 # Words of a worker. BEAT: see `heartbeat`.
-PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7
+PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_POSITION, EXCUSED = 0, 1, 3, 4, 5, 6, 7
 WAITS = 2  # of EXCUSED: for room on a disk, for as long as that takes
 PAYLOADS = 8  # four pairs: at which phase, and what other machines need of it (see `multinode.payloads`)
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
@@ -41,7 +41,7 @@ LINE = 64
 
 
 @dataclass(frozen=True)
-class Lane:
+class FlatBuffer:
     """All gradient elements of one dtype: `size` elements from byte `offset` of a row on."""
 
     dtype: torch.dtype
@@ -60,7 +60,7 @@ class Layout:
     parameters: int
     test_batches: int
     buffer_bytes: int
-    lanes: tuple[Lane, ...]
+    flat_buffers: tuple[FlatBuffer, ...]
     machines: int = 1
 
     @cached_property
@@ -99,7 +99,7 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        last = self.lanes[-1] if self.lanes else None
+        last = self.flat_buffers[-1] if self.flat_buffers else None
         return 0 if last is None else -(-(last.offset + last.size * last.dtype.itemsize) // 4096) * 4096
 
 
@@ -170,9 +170,9 @@ class Segment:
         """Bytes of the segment themselves."""
         return memoryview(self._map)[offset : offset + length]
 
-    def lane(self, row: int, lane: Lane) -> torch.Tensor:
-        """One lane of one gradient row; row V is the sum."""
-        return self.tensor("rows", lane.dtype, lane.size, row * self.layout.row_bytes + lane.offset)
+    def flat_buffer(self, row: int, flat_buffer: FlatBuffer) -> torch.Tensor:
+        """One flat buffer of one gradient row; row V is the sum."""
+        return self.tensor("rows", flat_buffer.dtype, flat_buffer.size, row * self.layout.row_bytes + flat_buffer.offset)
 
     def note(self, number: int, text: bytes) -> None:
         """Leave word of a generation, for whoever must write its line where the driver could not. Before it is published; none that is

@@ -86,13 +86,13 @@ class Feed:
     def test(self, epoch: int, batch: int) -> Task:
         return Task("test load", (epoch, batch, 0), tuple(self._shape.test_span(batch)))
 
-    def following(self, tick: int, rank: int, workers: int, *, after: int = -1) -> Iterator[Task]:
-        """What `rank` of so many workers needs from the unit after `tick` on; of that unit itself the engines after `after`."""
-        for t in range(tick, self._shape.ticks):
+    def following(self, position: int, rank: int, workers: int, *, after: int = -1) -> Iterator[Task]:
+        """What `rank` of so many workers needs from the unit after `position` on; of that unit itself the engines after `after`."""
+        for t in range(position, self._shape.length):
             unit = self._shape.unit(t)
             if unit.kind == "step":
                 mine = tree.share(rank, workers, len(self._shape.sizes(unit.index)))
-                yield from (self.engine(unit, m) for m in mine if t > tick or m > after)
+                yield from (self.engine(unit, m) for m in mine if t > position or m > after)
             elif unit.kind == "end" and self._job.validates(unit.epoch) and self._job.test_function is None:
                 yield from (self.test(unit.epoch, j) for j in range(rank, self._shape.test_batches, workers))
 

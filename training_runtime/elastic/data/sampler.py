@@ -3,7 +3,7 @@
 An epoch is a permutation of all samples, cut into global batches of V x batch_size and these into engines. The incomplete last global batch
 is split evenly over as few engines as can hold it; the others contribute nothing, so every sample is used exactly once. A run is a row of
 units: for every epoch one that begins it, its steps, and one that ends it (validation, checkpoint). How many are done is the run's place:
-its tick.
+its position.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RunPlan:
         return -(-self.samples // (self.batch_size * self.engines))
 
     @cached_property
-    def ticks(self) -> int:
+    def length(self) -> int:
         """Units of the whole run."""
         return self.epochs * (self.steps_per_epoch + 2)
 
@@ -62,8 +62,8 @@ class RunPlan:
     def test_batches(self) -> int:
         return -(-self.test_samples // self.batch_size)
 
-    def unit(self, tick: int) -> WorkItem:
-        epoch, place = divmod(tick, self.steps_per_epoch + 2)
+    def unit(self, position: int) -> WorkItem:
+        epoch, place = divmod(position, self.steps_per_epoch + 2)
         done = epoch * self.steps_per_epoch
         if place == 0:
             return WorkItem("begin", epoch, 0, done)
@@ -71,14 +71,14 @@ class RunPlan:
             return WorkItem("step", epoch, place - 1, done + place)
         return WorkItem("end", epoch, 0, done + self.steps_per_epoch)
 
-    def step_at(self, tick: int) -> int:
-        """The last global step that is done when `tick` units are."""
-        epoch, place = divmod(tick, self.steps_per_epoch + 2)
+    def step_at(self, position: int) -> int:
+        """The last global step that is done when `position` units are."""
+        epoch, place = divmod(position, self.steps_per_epoch + 2)
         return epoch * self.steps_per_epoch + max(0, min(place - 1, self.steps_per_epoch))
 
-    def epoch_at(self, tick: int) -> int:
-        """The epoch, from 1, that the unit after `tick` belongs to; the last one at the end."""
-        return self.unit(min(tick, self.ticks - 1)).epoch + 1
+    def epoch_at(self, position: int) -> int:
+        """The epoch, from 1, that the unit after `position` belongs to; the last one at the end."""
+        return self.unit(min(position, self.length - 1)).epoch + 1
 
     def sizes(self, index: int) -> tuple[int, ...]:
         """Samples of each engine that takes part in step `index` of an epoch."""

@@ -43,12 +43,12 @@ class Coordinator:
         self.granted, self.reason = slots, "started"
         self.revision, self.stopping, self.suspend = -1, "", False
         self.has_state = False
-        self.tick = 0  # of the checkpoint that workers begin with
+        self.position = 0  # of the checkpoint that workers begin with
         self.generation = recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
         self.begun = True
         self.done = self.retiring = False
-        self.last_tick = 0  # of the training, when it is at its end
+        self.last_position = 0  # of the training, when it is at its end
         self.failure = Failure()
         self.segment: Segment | None = None
         self.fork_server: ForkServer | None = None
@@ -68,8 +68,8 @@ class Coordinator:
                 self._wait(fork_server)
                 self._read_all()
                 if self.unforkable is not None:
-                    self._start_fresh(fork_server, self.unforkable)
-                if fork_server.inbox.severed:
+                    self._start_spawned(fork_server, self.unforkable)
+                if fork_server.inbox.closed:
                     self._start_anew(fork_server, "the workers could not be heard any more, something in the script shut down their socket")
                 self._look_after(fork_server, time.monotonic())
                 self._act()
@@ -93,17 +93,17 @@ class Coordinator:
         shape = job.shape(samples, test_samples)
         self.recorder.started(shape, self.attempt)
         self.recorder_feed = RecorderFeed(job, shape, self.recorder)
-        tick = self.recorder_feed.take_up()
+        position = self.recorder_feed.take_up()
         self.generation = self.recorder.last_generation
         self.record = GenerationRecord(self.generation, (), ())
         assert self.fork_server is not None
         self.segment = Segment(self.fork_server.segment_fd, job.layout(shape), create=True)
         self.recorder.pause()
         self.remote_nodes.open(self.segment.layout, (samples, test_samples))
-        self.has_state = tick is not None
-        self.segment.begin_ring(shape.step_at(tick or 0))
-        self.recorder_feed.continues(tick)
-        steps = shape.step_at(shape.ticks)
+        self.has_state = position is not None
+        self.segment.begin_ring(shape.step_at(position or 0))
+        self.recorder_feed.continues(position)
+        steps = shape.step_at(shape.length)
         self.done = bool(steps) and self.recorder.trained_step == steps  # by an attempt that died over what follows
 
     def _finished(self) -> bool:
@@ -169,10 +169,10 @@ class Coordinator:
             self._begin_again(why)
         return None
 
-    def _start_fresh(self, fork_server: ForkServer, report: reports.Unforkable) -> None:
+    def _start_spawned(self, fork_server: ForkServer, report: reports.Unforkable) -> None:
         """The datasets function has made a fork of its process unsafe."""
         self.unforkable = None
-        self.recorder.write(journal.Warned(fork_server.start_fresh(report)))
+        self.recorder.write(journal.Warned(fork_server.start_spawned(report)))
 
     def _poll_host(self) -> None:
         if self.link is None:
@@ -242,11 +242,11 @@ class Coordinator:
                 self._lose(machine)
             case reports.PullLimit(worker_id):
                 self.worker_table.gives_up(worker_id)
-            case reports.Retired(worker_id, tick):
+            case reports.Retired(worker_id, position):
                 self.worker_table.retires(worker_id)
-                self._retire(RETIRED, tick)
-            case reports.Done(tick):
-                self._done(tick)
+                self._retire(RETIRED, position)
+            case reports.Done(position):
+                self._done(position)
             case _:  # lines of the journal: the type checker sees that no other kind is left
                 self.recorder_feed.note(report)
                 self.remote_nodes.acknowledge(report)
@@ -256,15 +256,15 @@ class Coordinator:
             self.begun = True
             self.worker_table.settle()
 
-    def _retire(self, word: int, tick: int) -> None:
+    def _retire(self, word: int, position: int) -> None:
         """All units are done: members may go (RETIRED), but for who writes the final model; when that is written, that one too (CLOSED)."""
         assert self.segment is not None
-        self.retiring, self.last_tick = True, tick
+        self.retiring, self.last_position = True, position
         self.segment.say(word)
 
-    def _done(self, tick: int) -> None:
+    def _done(self, position: int) -> None:
         self.done = True
-        self._retire(CLOSED, tick)
+        self._retire(CLOSED, position)
 
     def _exited(self, worker_id: int, code: int, *, unheard: bool = False) -> None:
         """A worker is reaped, or `unheard` of. What follows from a death on a slot that is still wanted is for `failures` to say."""
@@ -338,7 +338,7 @@ class Coordinator:
         """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
         final model dies, another does that."""
         alive = self.worker_table.alive()
-        late = (s.worker_id for s in alive if s.state in ("starting", "ready") or segment.get(s.worker_id, COMMITTED) < self.last_tick)
+        late = (s.worker_id for s in alive if s.state in ("starting", "ready") or segment.get(s.worker_id, COMMITTED) < self.last_position)
         self.worker_table.discard(worker_id for worker_id in late if self.worker_table[worker_id].state != "left")
         if not (alive or self.done or self.stopping):
             self.retiring, segment.words[RETIRED] = False, 0
@@ -364,9 +364,9 @@ class Coordinator:
         first = not self.worker_table.those("member", "starting", "ready")
         if self.has_state and first:  # of those who begin with the checkpoint
             self._drain_ring()
-            self.tick = self.recorder_feed.take_up() or 0
-            self.segment.begin_ring(self.recorder_feed.shape.step_at(self.tick))
-        begin = -1 if self.worker_table.those("member") else self.tick
+            self.position = self.recorder_feed.take_up() or 0
+            self.segment.begin_ring(self.recorder_feed.shape.step_at(self.position))
+        begin = -1 if self.worker_table.those("member") else self.position
         machine = self.remote_nodes.machine_of(slot)
         self.worker_table.start(slot, machine, segment=self.segment, avoid=avoid, begin=begin, after=self.generation, workers=workers)
         self._tell_holding()

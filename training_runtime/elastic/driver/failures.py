@@ -37,12 +37,12 @@ class Cause:
 
 @dataclass(frozen=True)
 class Ended:
-    """A worker that died on `slot`, process `pid`, after `tick` units, in `generation`. `newcomer`: it had no part in the training yet.
+    """A worker that died on `slot`, process `pid`, after `position` units, in `generation`. `newcomer`: it had no part in the training yet.
     `members`: others live who hold the state; `others`: anybody else is alive."""
 
     slot: int
     pid: int
-    tick: int
+    position: int
     generation: int
     cause: Cause | None
     newcomer: bool
@@ -90,8 +90,8 @@ class Failures:
     def __init__(self) -> None:
         self._of_slot: defaultdict[int, Recent] = defaultdict(lambda: Recent(WINDOW_S))
         self._until: dict[int, float] = {}
-        self._places: defaultdict[int, set[int]] = defaultdict(set)  # tick -> occasions of deaths with a cause
-        self._raised: defaultdict[tuple[int, str], set[int]] = defaultdict(set)  # tick and kind of exception -> processes
+        self._places: defaultdict[int, set[int]] = defaultdict(set)  # position -> occasions of deaths with a cause
+        self._raised: defaultdict[tuple[int, str], set[int]] = defaultdict(set)  # position and kind of exception -> processes
         self._fruitless: set[int] = set()  # occasions since the last step
         self._step = 0
 
@@ -102,7 +102,7 @@ class Failures:
     def judge(self, ended: Ended, now: float, *, step: int) -> Verdict:
         """What follows from a death. `step`: the last one that is in the journal."""
         count, pause_s = self._rest(ended, now)
-        self._forget(ended.tick, step)
+        self._forget(ended.position, step)
         failed = None if ended.newcomer and ended.members else self._newcomer(ended) if ended.newcomer else self._member(ended)
         if failed:
             return Verdict(failed, no_room=ended.cause is not None and ended.cause.no_room)
@@ -117,11 +117,11 @@ class Failures:
         self._until[ended.slot] = now + pause_s
         return count, pause_s
 
-    def _forget(self, tick: int, step: int) -> None:
-        """What happened before units that have been done since. (`tick` is of the one who died, who was as far as anybody.)"""
-        for place in [place for place in self._places if place < tick]:
+    def _forget(self, position: int, step: int) -> None:
+        """What happened before units that have been done since. (`position` is of the one who died, who was as far as anybody.)"""
+        for place in [place for place in self._places if place < position]:
             del self._places[place]
-        for key in [key for key in self._raised if key[0] < tick]:
+        for key in [key for key in self._raised if key[0] < position]:
             del self._raised[key]
         if step > self._step:
             self._step, self._fruitless = step, set()
@@ -138,19 +138,19 @@ class Failures:
     def _member(self, ended: Ended) -> tuple[str, str] | None:
         cause = ended.cause
         if cause is not None and cause.raised:
-            processes = self._raised[ended.tick, cause.raised]
+            processes = self._raised[ended.position, cause.raised]
             processes.add(ended.pid)
             if cause.final or cause.no_room or len(processes) > 1:
                 return _message(cause), cause.traceback
-        elif cause is not None and self._again(ended.tick, ended.generation):
+        elif cause is not None and self._again(ended.position, ended.generation):
             return _too_often(cause)
         return self._without_progress(ended.generation)
 
-    def _again(self, tick: int, occasion: int) -> bool:
-        """Whether this was the last time that a death with a cause before unit `tick` is answered by trying again. Several at one
+    def _again(self, position: int, occasion: int) -> bool:
+        """Whether this was the last time that a death with a cause before unit `position` is answered by trying again. Several at one
         `occasion` (generation, or process of a newcomer) are one: they may have died of the same."""
-        self._places[tick].add(occasion)
-        return len(self._places[tick]) >= TIMES_AT_ONE_STEP
+        self._places[position].add(occasion)
+        return len(self._places[position]) >= TIMES_AT_ONE_STEP
 
     def _without_progress(self, occasion: int) -> tuple[str, str] | None:
         self._fruitless.add(occasion)

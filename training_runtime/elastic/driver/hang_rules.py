@@ -20,11 +20,11 @@ EXCUSED_TIMES = 15.0  # or so many times the deadline where that is more
 
 @dataclass(frozen=True)
 class Sign:
-    """What a member shows: `phase` (where it last arrived), `tick` (units done), whether it does something that may take long, and its
+    """What a member shows: `phase` (where it last arrived), `position` (units done), whether it does something that may take long, and its
     heartbeat."""
 
     phase: int
-    tick: int
+    position: int
     excused: bool = False
     beat: int = 0
 

@@ -25,8 +25,8 @@ _GREETING_BYTES = 512
 
 
 class HostLink:
-    """`wanted` and `stop` are what the host said last. `holding`, `journal_bytes` and where stations meet the driver are told on connection
-    and when they change. `secret`: what whoever connects has to say first; empty: nothing."""
+    """`wanted` and `stop` are what the host said last. `holding`, `journal_bytes` and where remote agents meet the driver are told on
+    connection and when they change. `secret`: what whoever connects has to say first; empty: nothing."""
 
     def __init__(self, listener: socket.socket, secret: str = "") -> None:
         listener.setblocking(False)
@@ -93,7 +93,7 @@ class HostLink:
             self._send(encode(Grown(journal_bytes)))
 
     def meets(self, port: int, token: str) -> None:
-        """Stations of other machines can come to this port of the machine's address."""
+        """Remote agents of other machines can come to this port of the machine's address."""
         self._meets = Meets(port, token)
         self._send(encode(self._meets))
 
@@ -193,7 +193,7 @@ def _is_greeting(line: bytes, secret: str) -> bool:
     return isinstance(message, Authenticate) and hmac.compare_digest(message.secret.encode(errors="replace"), secret.encode())
 
 
-class Attendant:
+class LinkThread:
     """Serves a link from a thread while the user's script runs outside train(). Stopped before anything is forked."""
 
     def __init__(self, link: HostLink, on_stop: Callable[[], None], *, look: Callable[[], None], every_s: float) -> None:

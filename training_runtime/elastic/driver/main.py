@@ -22,7 +22,7 @@ from pathlib import Path
 from training_runtime import console, journal, journal_writer, storage
 from training_runtime.elastic.data.sampler import seed_everything
 from training_runtime.elastic.driver import advice, imported_modules, single
-from training_runtime.elastic.driver.host_link import Attendant, HostLink
+from training_runtime.elastic.driver.host_link import HostLink, LinkThread
 from training_runtime.elastic.driver.masked_journal import MaskedWriter
 from training_runtime.elastic.driver.outcome import TrainingFailed
 from training_runtime.elastic.driver.setup import Noticed
@@ -44,13 +44,13 @@ DEFAULT_SEED = 0
 
 @dataclass
 class Session:
-    """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A station writes no journal:
+    """A run inside the studio. `trained`: train() was called; `step`, `epoch`, `metrics`: where it ended. A remote agent writes no journal:
     `writer` is None then, and so are `logged`, the figures that the script logs by itself, and `noticed`, what its process has. `slots`:
     those that this very process computes on."""
 
     spec: RunSpec
     link: HostLink
-    attendant: Attendant
+    link_thread: LinkThread
     writer: journal_writer.Writer | None
     seed: int
     began: float
@@ -130,7 +130,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     imported_modules.begin()
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
     try:
-        writer = None if spec.station else _journal(spec)
+        writer = None if spec.remote else _journal(spec)
     except OSError as error:
         if error.errno not in storage.UNAVAILABLE:
             raise
@@ -141,10 +141,10 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     if writer is not None:
         link.grown(writer.flush())
     seed = int(os.environ.get("EDT_SEED") or DEFAULT_SEED)
-    attendant = Attendant(link, lambda: _stop_outside_train(session), look=lambda: session.take_logged(), every_s=LOOK_S)
+    link_thread = LinkThread(link, lambda: _stop_outside_train(session), look=lambda: session.take_logged(), every_s=LOOK_S)
     logged = None if writer is None else ScriptMetrics(Path(os.environ.get("LOG_DIR") or spec.result_dir), Path(spec.result_dir), writer)
     tracking.begin(spec, logged, os.environ)
-    session = Session(spec, link, attendant, writer, seed, time.monotonic(), logged)
+    session = Session(spec, link, link_thread, writer, seed, time.monotonic(), logged)
     _current = session
     code = _run_workers(session) if spec.torchrun else _run_alone(session)
     if code == storage.EXIT_CODE:
@@ -175,7 +175,7 @@ def _journal(spec: RunSpec) -> journal_writer.Writer:
 
 
 def _stop_outside_train(session: Session) -> None:
-    """Stop was asked for while no training runs: there is nothing to finish. On the attendant's thread; the script may be anywhere."""
+    """Stop was asked for while no training runs: there is nothing to finish. On the link's thread; the script may be anywhere."""
     session.stopped = True
     session.finish("stopped")
     sys.stdout.flush()
@@ -197,12 +197,12 @@ def _run_alone(session: Session) -> int:
     if not session.spec.elastic and not _takes_its_slots(session):
         session.stopped = True
         return 0
-    session.attendant.start()
+    session.link_thread.start()
     if session.logged is not None:
         session.noticed = Noticed(session.logged.note, seed=session.seed)
         session.noticed.begin()
     code = _run_script(session)
-    session.attendant.pause()
+    session.link_thread.pause()
     return code
 
 
@@ -266,4 +266,4 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
     if code and not session.stopped:
         message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
         session.failed(message)
-    return 1 if code == storage.EXIT_CODE and not session.spec.station else code  # that one is ours to say, as a station does
+    return 1 if code == storage.EXIT_CODE and not session.spec.remote else code  # that one is ours to say, as a remote agent does

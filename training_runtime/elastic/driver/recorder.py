@@ -15,9 +15,9 @@ from typing import Protocol
 from training_runtime import journal, journal_writer, storage
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.data.sampler import RunPlan
-from training_runtime.elastic.driver import kept_place
+from training_runtime.elastic.driver import journal_position
 from training_runtime.elastic.driver.driver_logger import DriverLogger, EpochMeans
-from training_runtime.elastic.driver.kept_place import KeptPlace
+from training_runtime.elastic.driver.journal_position import JournalPosition
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.reports import LoggedLine
 from training_runtime.fabric.dispatch import Logger
@@ -113,11 +113,11 @@ class Recorder:
         digests = {at: digest for at, digest in self._digests.items() if at >= step}
         steps = (self.last_step, self.last_generation, self.trained_step, self._last_test)
         epoch = (self._means.epoch, self._means.sums, self._means.samples)
-        kept_place.write(path, size, KeptPlace(steps, self.metrics, epoch, self._files, step, self._exactness, digests))
+        journal_position.write(path, size, JournalPosition(steps, self.metrics, epoch, self._files, step, self._exactness, digests))
 
     def _recall(self) -> int:
         """The offset of the place that was kept, with all that the lines before it say; 0 where none was, or of another journal."""
-        found = kept_place.read(self._writer.path)
+        found = journal_position.read(self._writer.path)
         if found is None:
             return 0
         offset, place = found

@@ -39,18 +39,18 @@ class RecorderFeed:
         self.workers = 0
 
     def take_up(self) -> int | None:
-        """Put into the journal what an earlier driver could not, or what was written down elsewhere (see `emergency_checkpoint`). The tick
-        of the engine checkpoint to which the journal now knows the way; None where there is none."""
+        """Put into the journal what an earlier driver could not, or what was written down elsewhere (see `emergency_checkpoint`). The
+        position of the engine checkpoint to which the journal now knows the way; None where there is none."""
         with emergency_checkpoint.one_at_a_time(self._job.result_dir):
             if self._take_up(emergency_checkpoint.read(self._job.result_dir)):
                 emergency_checkpoint.forget(self._job.result_dir)
             found = checkpoint.find(self._job, self.shape)
         for damaged in found.damaged:
             self._recorder.write(journal.Warned(f"{damaged}; the run goes on from {self._describe_start(found.kept)}"))
-        return found.kept.tick if found.kept is not None else None
+        return found.kept.position if found.kept is not None else None
 
     def _describe_start(self, kept: checkpoint.Kept | None) -> str:
-        return f"{kept.path.name}, the state after step {self.shape.step_at(kept.tick)}" if kept is not None else "the start"
+        return f"{kept.path.name}, the state after step {self.shape.step_at(kept.position)}" if kept is not None else "the start"
 
     def _take_up(self, unwritten: emergency_checkpoint.Unwritten) -> bool:
         """Whether it is in the journal's file."""
@@ -67,10 +67,10 @@ class RecorderFeed:
             self.note(report)
         return self._recorder.flush()
 
-    def continues(self, tick: int | None) -> None:
-        """An attempt begins with the engine checkpoint of `tick`; None: with nothing."""
-        if tick is not None:
-            own = "the last checkpoint" if self._recorder.last_step or not self.shape.step_at(tick) else "the checkpoint of another run"
+    def continues(self, position: int | None) -> None:
+        """An attempt begins with the engine checkpoint of `position`; None: with nothing."""
+        if position is not None:
+            own = "the last checkpoint" if self._recorder.last_step or not self.shape.step_at(position) else "the checkpoint of another run"
             self.resumed = f"continued from {own}"
         elif self._recorder.last_step:
             self.resumed = "continued from the start, there was no checkpoint"
@@ -125,7 +125,7 @@ class RecorderFeed:
         """A generation works. It may have been overtaken by an abort already; its steps are in the ring all the same."""
         generation, published = report.generation, self.published[report.generation]
         before, now = self.workers, len(published.record.members)
-        step, epoch = self.shape.step_at(report.tick), self.shape.epoch_at(report.tick)
+        step, epoch = self.shape.step_at(report.position), self.shape.epoch_at(report.position)
         if self.resumed:
             self._recorder.write(journal.Resumed(step, epoch, published.reason if self.resumed == "resumed" else self.resumed))
             self.resumed = ""
@@ -139,7 +139,7 @@ class RecorderFeed:
 
     def suspended(self, generation: int, report: reports.Suspended, *, stopping: bool) -> None:
         """The state is on the disk and nobody works on it."""
-        step, epoch = self.shape.step_at(report.tick), self.shape.epoch_at(report.tick)
+        step, epoch = self.shape.step_at(report.position), self.shape.epoch_at(report.position)
         self._recorder.write(journal.Checkpoint(step, epoch, "engine", report.paths, report.size_bytes))
         if not stopping:
             self._recorder.write(journal.Suspended(step, epoch, self.published[generation].reason))

@@ -69,15 +69,15 @@ class Supervision:
     def ended(self, worker_table: WorkerTable, worker_id: int, code: int, *, segment: Segment | None, generation: int) -> Ended:
         """What there is to know of a worker that was reaped, from the worker table as it was before."""
         worker = worker_table[worker_id]
-        ticks = {s.worker_id: -1 if segment is None else segment.get(s.worker_id, COMMITTED) for s in (worker, *worker_table.alive())}
+        positions = {s.worker_id: -1 if segment is None else segment.get(s.worker_id, COMMITTED) for s in (worker, *worker_table.alive())}
         return Ended(
             slot=worker.slot.id,
             pid=worker.pid,
-            tick=ticks[worker_id],
+            position=positions[worker_id],
             generation=generation,
             cause=self.deaths.cause(worker_id, code),
-            newcomer=worker.state in ("starting", "ready") or ticks[worker_id] < 0,
-            members=any(ticks[s] >= 0 for s in worker_table.those("member", "leaving") if s != worker_id),
+            newcomer=worker.state in ("starting", "ready") or positions[worker_id] < 0,
+            members=any(positions[s] >= 0 for s in worker_table.those("member", "leaving") if s != worker_id),
             others=any(s != worker_id for s in worker_table.those("starting", "ready", "member", "leaving")),
         )
 

@@ -1,4 +1,4 @@
-"""What a station is told first: whether it may take part, as which machine, and what the run is, to compare with."""
+"""What a remote agent is told first: whether it may take part, as which machine, and what the run is, to compare with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Admission:
     refused: str = ""
 
     def configure(self, own: TrainConfig) -> TrainConfig:
-        """The station's with what all machines of a run have in common."""
+        """The remote agent's with what all machines of a run have in common."""
         return dataclasses.replace(own, **{name: getattr(self, name) for name in _SHARED})
 
     def answer(self, machine: int, refused: str) -> Admission:

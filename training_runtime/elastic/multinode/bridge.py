@@ -1,8 +1,9 @@
 """The process at each end of a wire: it keeps this machine's segment equal to the other one where it matters (see `replication`), and
-passes on what driver and station say to each other.
+passes on what driver and remote agent say to each other.
 
-A process of its own, because it has threads, and driver and station must be free to fork. It knows nothing of the training, and goes when
-the one goes that has started it, or when its only wire is cut. What a worker has done is passed on before what is said about it afterwards.
+A process of its own, because it has threads, and driver and remote agent must be free to fork. It knows nothing of the training, and goes
+when the one goes that has started it, or when its only wire is cut. What a worker has done is passed on before what is said about it
+afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
 from training_runtime.elastic.multinode import admission
 from training_runtime.elastic.multinode.admission import Admission
-from training_runtime.elastic.multinode.replication import HOME, Piece, Replication
+from training_runtime.elastic.multinode.replication import HEAD_NODE, Piece, Replication
 from training_runtime.elastic.multinode.travelling_files import TravellingFiles
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes import commands, json_object, reports
@@ -55,8 +56,8 @@ def decode(raw: bytes) -> Message:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a bridge works with. `control`: the socket to driver or station, a JSON object a datagram; its end is the bridge's.
-    `result_dir`: the run's folder as this machine has it; `apart`: a station's own."""
+    """What a bridge works with. `control`: the socket to driver or remote agent, a JSON object a datagram; its end is the bridge's.
+    `result_dir`: the run's folder as this machine has it; `own_folder`: a remote agent's own."""
 
     layout: Layout
     segment_fd: int
@@ -64,7 +65,7 @@ class Ends:
     wake_fd: int
     control: socket.socket
     result_dir: Path
-    apart: bool = False
+    own_folder: bool = False
 
     def replication(self, segment: Segment, *, here: int, there: int) -> Replication:
         return Replication(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
@@ -72,13 +73,13 @@ class Ends:
 
 class Line:
     """One wire and what goes over it. `deliver` gets what the other side says, on the thread that takes it in. `inbox`: where the workers
-    of a station say what the driver has to hear."""
+    of a remote agent say what the driver has to hear."""
 
     def __init__(
         self, wire: Wire, replication: Replication, ends: Ends, deliver: Callable[[Message], None], inbox: Inbox | None = None
     ) -> None:
         self._wire, self._replication, self._state_fd, self._deliver, self._inbox = wire, replication, ends.state_fd, deliver, inbox
-        self.files = TravellingFiles(ends.result_dir, replication.segment, wire, here=replication.here, apart=ends.apart)
+        self.files = TravellingFiles(ends.result_dir, replication.segment, wire, here=replication.here, own_folder=ends.own_folder)
         self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
         self._segment, self._bell = replication.segment, replication.segment.bridge_bells[replication.there]
         self._posted: deque[Message] = deque()
@@ -202,9 +203,9 @@ class Line:
             self._deliver(message)
 
 
-class Home:
-    """The bridge of the driver: takes in stations that know the `token` and keeps a line to each. `welcome` is what each of them is told
-    first, `start_fd` holds the state that all workers begin with. What stations say goes to `to_driver`."""
+class HeadNode:
+    """The bridge of the driver: takes in remote agents that know the `token` and keeps a line to each. `welcome` is what each of them is
+    told first, `start_fd` holds the state that all workers begin with. What remote agents say goes to `to_driver`."""
 
     def __init__(self, ends: Ends, *, token: str, welcome: Admission, start_fd: int, to_driver: Callable[[Report], None]) -> None:
         self._ends, self._token, self._welcome, self._start_fd, self._to_driver = ends, token, welcome, start_fd, to_driver
@@ -228,7 +229,7 @@ class Home:
                     return
 
     def _pass_on(self, raw: bytes) -> bool:
-        """What the driver says, to one machine or (HOME) to all of them; False where it has closed its end."""
+        """What the driver says, to one machine or (HEAD_NODE) to all of them; False where it has closed its end."""
         with self._lock:
             lines = dict(self._lines)
         if not raw:
@@ -242,12 +243,12 @@ class Home:
             self._start_is_there.set()
             return True
         for machine, line in lines.items():
-            if to in (machine, HOME):
+            if to in (machine, HEAD_NODE):
                 line.cut() if isinstance(command, commands.Cut) else line.post(command)
         return True
 
     def _attend(self, connection: socket.socket) -> None:
-        """The life of one station's line."""
+        """The life of one remote agent's line."""
         wire, machine, line = Wire(connection), 0, None
         try:
             wire.greet(self._token, listens=True)
@@ -259,7 +260,7 @@ class Home:
                 if not self._start_is_there.wait(START_S):
                     raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
-                replication = self._ends.replication(self._segment, here=HOME, there=machine)
+                replication = self._ends.replication(self._segment, here=HEAD_NODE, there=machine)
                 line = Line(wire, replication, self._ends, lambda message: self._deliver(machine, message))
                 self._register(machine, line)
                 line.receive_all()
@@ -288,11 +289,11 @@ class Home:
 
     def _deliver(self, machine: int, message: Message) -> None:
         if not isinstance(message, Report):
-            raise ProtocolError(f"a station does not command: {message.do}")
+            raise ProtocolError(f"a remote agent does not command: {message.do}")
         if isinstance(message, reports.Joined):
             with self._lock:
                 line = self._lines[machine]
-            line.files.apart = message.apart
+            line.files.own_folder = message.own_folder
             line.begin()
         if isinstance(message, reports.Joined | reports.Offered | reports.Journaled):
             message = dataclasses.replace(message, machine=machine)
@@ -307,7 +308,7 @@ class Home:
             del self._lines[machine]
 
 
-def home(
+def head_node(
     ends: Ends,
     listener: socket.socket,
     *,
@@ -321,24 +322,24 @@ def home(
 
     def live() -> None:
         leave()
-        Home(ends, token=token, welcome=welcome, start_fd=start_fd, to_driver=to_driver).serve(listener)
+        HeadNode(ends, token=token, welcome=welcome, start_fd=start_fd, to_driver=to_driver).serve(listener)
 
     return _fork(live)
 
 
-def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callable[[], None]) -> int:
-    """Fork a station's bridge; its pid. It alone reads `inbox`, where the workers report, as long as it lives."""
+def remote_agent(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callable[[], None]) -> int:
+    """Fork a remote agent's bridge; its pid. It alone reads `inbox`, where the workers report, as long as it lives."""
 
     def live() -> None:
         leave()
-        replication = ends.replication(Segment(ends.segment_fd, ends.layout), here=machine, there=HOME)
+        replication = ends.replication(Segment(ends.segment_fd, ends.layout), here=machine, there=HEAD_NODE)
         line = Line(wire, replication, ends, lambda message: _hand(ends.control, message), inbox)
 
         def receive_all() -> None:
             try:
                 line.receive_all()
             except (OSError, EOFError):
-                os._exit(0)  # the station sees it
+                os._exit(0)  # the remote agent sees it
             except BaseException:
                 traceback.print_exc()
                 sys.stderr.flush()
@@ -353,7 +354,7 @@ def station(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: Callab
 
 
 def _pass_on(control: socket.socket, inbox: Inbox, line: Line) -> None:
-    """What the station says, until it closes its end; and the line is woken for what its workers say."""
+    """What the remote agent says, until it closes its end; and the line is woken for what its workers say."""
     poll = select.poll()
     for fd in (control.fileno(), inbox.fileno()):
         poll.register(fd, select.POLLIN)

@@ -17,14 +17,14 @@ from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import admission, bridge, rendezvous
 from training_runtime.elastic.multinode.bridge import Ends
-from training_runtime.elastic.multinode.replication import HOME
+from training_runtime.elastic.multinode.replication import HEAD_NODE
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.commands import Acknowledge, Command, Cut, End, Kill, Start, encode
 from training_runtime.elastic.processes.fork_server import ForkServer
 from training_runtime.elastic.state import capture, transfer
 from training_runtime.protocol import SlotRef
 
-MACHINES = 8  # that may take part in a run, home included
+MACHINES = 8  # that may take part in a run, the head node included
 UNRESPONSIVE_S = 15.0  # how long a machine may take to end a worker before it is abandoned itself
 _END_S = 6.0
 
@@ -48,7 +48,7 @@ def _family(number: str) -> socket.AddressFamily:
 
 
 class RemoteNodes:
-    """Those of one train(). `handles`: of processes whose end has to be noticed. `link`: to the host, by which stations hear of this
+    """Those of one train(). `handles`: of processes whose end has to be noticed. `link`: to the host, by which remote agents hear of this
     machine that do not see the run's folder."""
 
     def __init__(self, job: Job, fork_server: ForkServer, link: HostLink | None) -> None:
@@ -72,7 +72,7 @@ class RemoteNodes:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listen(address()) as listener:
             ends = Ends(layout, fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd, theirs, job.result_dir)
-            self._pid = bridge.home(
+            self._pid = bridge.head_node(
                 ends,
                 listener,
                 token=token,
@@ -114,7 +114,7 @@ class RemoteNodes:
         job, fd = self._job, self._fork_server.start_fd
         if not os.fstat(fd).st_size:
             transfer.pack(fd, capture.capture(job.live), 0, 1)
-        self.command(HOME, Start())
+        self.command(HEAD_NODE, Start())
 
     def _set_slots(self, machine: int, offered: tuple[SlotRef, ...]) -> None:
         """Which slots it has for this run. Without the studio their numbers are only its own."""
@@ -129,7 +129,7 @@ class RemoteNodes:
     # -- what they are told
 
     def command(self, machine: int, command: Command) -> None:
-        """To a station, or (HOME) to all; nothing happens where it has just been lost, of which the driver is about to hear."""
+        """To a remote agent, or (HEAD_NODE) to all; nothing happens where it has just been lost, of which the driver is about to hear."""
         if self._control is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._control.send(encode(command, machine=machine))
@@ -167,7 +167,7 @@ class RemoteNodes:
             return
         rendezvous.forget(self._job.result_dir)
         if over:
-            self.command(HOME, End())
+            self.command(HEAD_NODE, End())
         self._control.close()
         self._control = None
         (handle,), self.handles = self.handles, ()

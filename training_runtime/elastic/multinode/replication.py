@@ -7,7 +7,7 @@ one.
 
 Phases are read before what was made, so what belongs to a phase is there when it is passed on. And who has died in between cannot leave
 something behind that arrives later: whoever is in a newer generation went there after that death, so what the dead made is found in the
-same look. Between two machines that are not home everything goes through home.
+same look. Between two machines that are not the head node everything goes through the head node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from training_runtime.elastic.comm.segment import (
 )
 from training_runtime.elastic.multinode import payloads
 
-HOME = 0
+HEAD_NODE = 0
 RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast
 _WORD = 8
 _BEAT_S = 0.2
@@ -70,7 +70,7 @@ class Seen:
 
 
 class Replication:
-    """`state_fd`: the memfd of the state on this machine. `wake_fd` wakes the driver where this is home."""
+    """`state_fd`: the memfd of the state on this machine. `wake_fd` wakes the driver where this is the head node."""
 
     def __init__(self, segment: Segment, *, here: int, there: int, state_fd: int, wake_fd: int) -> None:
         self.segment, self.layout, self.here, self.there = segment, segment.layout, here, there
@@ -109,7 +109,7 @@ class Replication:
 
     def _watched_workers(self) -> list[int]:
         """Ids of workers whose words may have to be passed on."""
-        if self.here != HOME:
+        if self.here != HEAD_NODE:
             return list(self._own)
         newest = self.segment.words[WANTED]
         recent = (self._record(number) for number in range(max(1, newest - RECENT + 1), newest + 1))
@@ -132,8 +132,8 @@ class Replication:
         return any(self._is_reached(worker_id) for worker_id in record.worker_ids)
 
     def _is_reached(self, worker_id: int) -> bool:
-        """At the other end or, from a machine that is not home, anywhere else."""
-        return worker_id in self._beyond if self.here == HOME else worker_id not in self._own
+        """At the other end or, from a machine that is not the head node, anywhere else."""
+        return worker_id in self._beyond if self.here == HEAD_NODE else worker_id not in self._own
 
     def _made(self, now: dict[int, list[int]]) -> Iterator[Piece]:
         """What was made at barriers, in their order."""
@@ -154,16 +154,20 @@ class Replication:
             if made.kind == payloads.PARTS:
                 yield from self._parts(record, worker_id, made.first)
         elif made.kind == payloads.SUM:
-            for lane in self.layout.lanes:
-                mine = shard(lane, record.members.index(worker_id), len(record.members))
-                yield from self._row(self.layout.engines, lane.offset + mine.start * lane.dtype.itemsize, len(mine) * lane.dtype.itemsize)
+            for flat in self.layout.flat_buffers:
+                mine = shard(flat, record.members.index(worker_id), len(record.members))
+                yield from self._row(
+                    self.layout.engines,
+                    flat.offset + mine.start * flat.dtype.itemsize,
+                    len(mine) * flat.dtype.itemsize,
+                )
         elif made.kind == payloads.TEST:
             row = self.layout.columns * _WORD
             yield self._bytes("tests", made.first * row, row)
             yield self._bytes("tested", made.first * _WORD, _WORD)
         elif made.kind == payloads.MARKS and self.layout.test_batches:
             yield self._marks()
-        elif made.kind == payloads.STATE and (self.here != HOME or made.first >> self.there & 1):
+        elif made.kind == payloads.STATE and (self.here != HEAD_NODE or made.first >> self.there & 1):
             yield from self._state(phase, made.second)
 
     def _figures(self, record: GenerationRecord, worker_id: int, engines: int, parity: int) -> Iterator[Piece]:
@@ -184,9 +188,9 @@ class Replication:
         mine = tree.share(record.members.index(worker_id), workers, engines)
         theirs = [rank for rank, member in enumerate(record.members) if self._is_reached(member)]
         for place in tree.parts(mine, engines):
-            for lane in layout.lanes:
-                for wanted in joined(shard(lane, rank, workers) for rank in theirs):
-                    yield from self._row(place, lane.offset + wanted.start * lane.dtype.itemsize, len(wanted) * lane.dtype.itemsize)
+            for flat in layout.flat_buffers:
+                for wanted in joined(shard(flat, rank, workers) for rank in theirs):
+                    yield from self._row(place, flat.offset + wanted.start * flat.dtype.itemsize, len(wanted) * flat.dtype.itemsize)
 
     def _row(self, row: int, at: int, length: int) -> Iterator[Piece]:
         if length:
@@ -219,7 +223,7 @@ class Replication:
         for steps in wrapped(first, written):
             yield self._bytes("ring", steps.start % RING * row, len(steps) * row)
         if (
-            self.here == HOME and head[RING_READ] != self._head[RING_READ]
+            self.here == HEAD_NODE and head[RING_READ] != self._head[RING_READ]
         ):  # rows before it are not there, so it must be known before the rest
             self._head[RING_READ] = head[RING_READ]
             yield _words_piece([(RING_READ, head[RING_READ])])
@@ -227,7 +231,7 @@ class Replication:
 
     def _news(self, head: dict[int, int]) -> Iterator[Piece]:
         """What the driver says; the size of the state, from whoever knows it."""
-        words = (WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES) if self.here == HOME else (STATE_BYTES,)
+        words = (WANTED, ABORT, RETIRED, CLOSED, RING_READ, STATE_BYTES) if self.here == HEAD_NODE else (STATE_BYTES,)
         changed = {word: head[word] for word in words if head[word] != self._head[word]}
         if WANTED in changed:
             for number in range(max(1, self._head[WANTED] + 1, head[WANTED] - RECENT + 1), head[WANTED] + 1):
@@ -246,7 +250,7 @@ class Replication:
         if before is None or [*words[:BEAT], *words[BEAT + 1 :]] != [*before[:BEAT], *before[BEAT + 1 :]]:
             return False
         now = time.monotonic()
-        if self.here == HOME or words == before or now < self._beaten.get(worker_id, 0.0) + _BEAT_S:
+        if self.here == HEAD_NODE or words == before or now < self._beaten.get(worker_id, 0.0) + _BEAT_S:
             return True
         self._beaten[worker_id] = now
         return False
@@ -256,7 +260,7 @@ class Replication:
         end to one without is told of once more: they may still wait for its last arrival in the old one, which was not seen here."""
         told: list[tuple[int, int]] = []
         for worker_id, words in now.items():
-            concerns = self.here != HOME or self._concerns(self._record(words[PHASE] >> 32))
+            concerns = self.here != HEAD_NODE or self._concerns(self._record(words[PHASE] >> 32))
             if self._is_known(worker_id, words) or not (concerns or worker_id in self._awaited):
                 continue
             self._sent[worker_id] = words
@@ -284,7 +288,7 @@ class Replication:
         self._ring = max(self._ring, written)
         if written > self.segment.words[RING_WRITTEN]:
             self.segment.words[RING_WRITTEN] = written
-            if self.here == HOME:
+            if self.here == HEAD_NODE:
                 os.eventfd_write(self._wake_fd, 1)
 
     def apply_marks(self, data: bytes) -> None:

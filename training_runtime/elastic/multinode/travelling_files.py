@@ -1,9 +1,9 @@
-"""Files of a run whose machines share no folder, as they go over a line: what counts is what home has.
+"""Files of a run whose machines share no folder, as they go over a line: what counts is what the head node has.
 
-A worker elsewhere writes into its own machine's folder. What the engine wrote there arrives at home before what is said about it, and
-before word of the worker's end: the last state and what its journal may lack (see `emergency_checkpoint`), models, the example for an
-export. A worker that is to begin with the state on the disk finds home's there. What is on a machine from a time without a driver counts no
-more: nobody at home may know the way to it.
+A worker elsewhere writes into its own machine's folder. What the engine wrote there arrives at the head node before what is said about it,
+and before word of the worker's end: the last state and what its journal may lack (see `emergency_checkpoint`), models, the example for an
+export. A worker that is to begin with the state on the disk finds the head node's there. What is on a machine from a time without a driver
+counts no more: nobody at the head node may know the way to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from training_runtime.elastic.comm.segment import Segment
-from training_runtime.elastic.multinode.replication import HOME
+from training_runtime.elastic.multinode.replication import HEAD_NODE
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes import reports
 from training_runtime.elastic.processes.commands import Command, Fork
@@ -26,11 +26,11 @@ _placing = threading.Lock()  # locks on files do not keep threads of one process
 
 
 class TravellingFiles:
-    """Of one line, at one of its ends; `here`: the number of this machine. Nothing travels unless the other machine is `apart`: one of the
-    two has a folder of its own."""
+    """Of one line, at one of its ends; `here`: the number of this machine. Nothing travels unless the other machine has an `own_folder`:
+    one of the two has a folder of its own."""
 
-    def __init__(self, result_dir: Path, segment: Segment, wire: Wire, *, here: int, apart: bool = False) -> None:
-        self.apart = apart
+    def __init__(self, result_dir: Path, segment: Segment, wire: Wire, *, here: int, own_folder: bool = False) -> None:
+        self.own_folder = own_folder
         self._top, self._segment, self._wire, self._here = result_dir, segment, wire, here
         self._there: dict[str, tuple[int, ...]] = {}  # path -> the file of this machine that the other end has too
         self._coming = ""
@@ -39,12 +39,12 @@ class TravellingFiles:
 
     def send_before(self, message: Command | Report) -> None:
         """All that has to be at the other end when it hears this. Raises OSError, EOFError where the line is cut."""
-        if not self.apart:
+        if not self.own_folder:
             return
         if isinstance(message, Fork):
             if message.begin > 0:
                 self._send_state(message.begin)
-        elif self._here != HOME:
+        elif self._here != HEAD_NODE:
             self._send_written(message.paths if isinstance(message, reports.Checkpoint | reports.Suspended) else ())
 
     def _send_written(self, paths: tuple[str, ...]) -> None:
@@ -56,9 +56,9 @@ class TravellingFiles:
         for each in paths:
             self._send(each)
 
-    def _send_state(self, tick: int) -> None:
+    def _send_state(self, position: int) -> None:
         for path in (checkpoint.engine_path, checkpoint.previous_path, checkpoint.inherited_path):
-            if checkpoint.tick_of(path(self._top)) == tick:
+            if checkpoint.position_of(path(self._top)) == position:
                 return self._send(str(path(self._top).relative_to(self._top)))
         return None
 
@@ -80,7 +80,7 @@ class TravellingFiles:
 
     def expect(self, length: int) -> None:
         """The name of the next file."""
-        if not self.apart or length > _LONGEST_PATH:
+        if not self.own_folder or length > _LONGEST_PATH:
             raise ProtocolError("the other side sends a file that nobody expects")
         path = self._wire.data(length).decode()
         if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
@@ -117,7 +117,7 @@ class TravellingFiles:
     def _place(self, beside: Path, target: Path) -> None:
         with _placing:
             mark = _mark_of(beside)
-            if self._here == HOME and target == checkpoint.engine_path(self._top):
+            if self._here == HEAD_NODE and target == checkpoint.engine_path(self._top):
                 emergency_checkpoint.place(self._top, self._segment, beside)
             else:
                 beside.replace(target)

@@ -1,5 +1,5 @@
-"""What the driver of a run tells those who act for it: its fork server here; and, through its bridge, a station on another machine, which
-passes on to its own fork server what is for that. One JSON object each, read at the edge.
+"""What the driver of a run tells those who act for it: its fork server here; and, through its bridge, a remote agent on another machine,
+which passes on to its own fork server what is for that. One JSON object each, read at the edge.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Acknowledge:
-    """To the bridge of a station: what it reported last is in the journal."""
+    """To the bridge of a remote agent: what it reported last is in the journal."""
 
     do: Literal["heard"] = "heard"
 
@@ -61,7 +61,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class End:
-    """To all stations: the training is over."""
+    """To all remote agents: the training is over."""
 
     do: Literal["end"] = "end"
 

@@ -34,10 +34,10 @@ _LOOK_S = 0.5
 class ForkServer:
     """The shared memory, the sockets and the fork server of one train(). `commands` is the fork server's socket; `leave` lets go, in the
     fork server, of what is the driver's own. `inbox` is where workers report, `fork_server_inbox` where the fork server does: the same
-    unless they are `apart`."""
+    without `two_inboxes`."""
 
-    def __init__(self, job: Job, leave: Callable[[], None], *, apart: bool = False) -> None:
-        self._job, self.leave, self._apart = job, leave, apart
+    def __init__(self, job: Job, leave: Callable[[], None], *, two_inboxes: bool = False) -> None:
+        self._job, self.leave, self._two_inboxes = job, leave, two_inboxes
         self.segment_fd, self.state_fd = os.memfd_create("edt-segment"), os.memfd_create("edt-state")
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
@@ -49,14 +49,16 @@ class ForkServer:
         """A fork server, forked from this process as it is now or else a fresh one, and a new socket for reports: the last one may have
         been shut down."""
         self.inbox, self._outbox = report_socket.pair(self.driver)
-        self.fork_server_inbox, self._fork_server_outbox = report_socket.pair(self.driver) if self._apart else (self.inbox, self._outbox)
+        self.fork_server_inbox, self._fork_server_outbox = (
+            report_socket.pair(self.driver) if self._two_inboxes else (self.inbox, self._outbox)
+        )
         if self._job.respawn is None:
             self.pid, self.commands = fork_server_process.start(self._job, self, self._fork_server_outbox)
         else:
-            self.pid, self.commands = self._start_fresh(self._job.respawn)
+            self.pid, self.commands = self._start_spawned(self._job.respawn)
         self.handle = os.pidfd_open(self.pid)
 
-    def start_fresh(self, report: Unforkable) -> str:
+    def start_spawned(self, report: Unforkable) -> str:
         """Another fork server, from which workers run the script, instead of one that says it must not fork any; what a person should know
         of that."""
         assert self._job.fallback is not None
@@ -67,7 +69,7 @@ class ForkServer:
         self.start()
         return script.warning(why)
 
-    def _start_fresh(self, spec: RespawnSpec) -> tuple[int, socket.socket]:
+    def _start_spawned(self, spec: RespawnSpec) -> tuple[int, socket.socket]:
         transfer.pack(self.start_fd, capture.capture(self._job.live), 0, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         args = fork_server_spawned.SpawnArgs(

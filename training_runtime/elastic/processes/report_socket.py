@@ -27,11 +27,11 @@ def pair(driver: int) -> tuple[Inbox, Outbox]:
 
 
 class Inbox:
-    """`severed`: the socket was shut down, by somebody who inherited it; nothing will ever arrive again."""
+    """`closed`: the socket was shut down, by somebody who inherited it; nothing will ever arrive again."""
 
     def __init__(self, source: socket.socket) -> None:
         self._source = source
-        self.severed = False
+        self.closed = False
 
     def fileno(self) -> int:
         return self._source.fileno()
@@ -46,7 +46,7 @@ class Inbox:
             try:
                 raw = self._source.recv(4 * MAX_BYTES, socket.MSG_PEEK)
             except BlockingIOError:
-                self.severed = self._is_shut_down()
+                self.closed = self._is_shut_down()
                 return
             try:
                 report = reports.decode(raw)

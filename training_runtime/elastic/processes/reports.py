@@ -100,10 +100,10 @@ class Dying:
 
 @dataclass(frozen=True)
 class Begun:
-    """A generation works, from `tick` on. `redone`: steps that are done again; `stood_s`: how long nobody trained."""
+    """A generation works, from `position` on. `redone`: steps that are done again; `stood_s`: how long nobody trained."""
 
     generation: int
-    tick: int
+    position: int
     redone: int
     stood_s: float
     kind: Literal["begun"] = "begun"
@@ -111,9 +111,9 @@ class Begun:
 
 @dataclass(frozen=True)
 class Suspended:
-    """The state of `tick` is on the disk, and there are no members any more."""
+    """The state of `position` is on the disk, and there are no members any more."""
 
-    tick: int
+    position: int
     paths: tuple[str, ...]
     size_bytes: int
     kind: Literal["suspended"] = "suspended"
@@ -134,7 +134,7 @@ class Retired:
     """All units are done, and it is not the one that writes the final model."""
 
     worker_id: int
-    tick: int
+    position: int
     kind: Literal["retired"] = "retired"
 
 
@@ -142,7 +142,7 @@ class Retired:
 class Done:
     """All units are done, and the final model is written."""
 
-    tick: int
+    position: int
     kind: Literal["done"] = "done"
 
 
@@ -223,7 +223,7 @@ class Logged(_Journaled):
     kind: Literal["logged"] = "logged"
 
 
-# -- from the bridge, and from a station through it
+# -- from the bridge, and from a remote agent through it
 
 
 @dataclass(frozen=True)
@@ -235,12 +235,12 @@ class StartAsked:
 
 @dataclass(frozen=True)
 class Joined:
-    """Another machine takes part, with these slots; `reason` is why. `apart`: it has a folder of its own."""
+    """Another machine takes part, with these slots; `reason` is why. `own_folder`: it has a folder of its own."""
 
     slots: tuple[SlotRef, ...]
     reason: str
     machine: int = 0
-    apart: bool = False
+    own_folder: bool = False
     kind: Literal["joined"] = "joined"
 
 

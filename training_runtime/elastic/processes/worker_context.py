@@ -25,9 +25,9 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3)
 @dataclass(frozen=True)
 class WorkerContext:
     """`worker_id`: which words and semaphore of the segment are its own. `slot` is the studio's id of the slot, `index` its place on the
-    machine (the GPU's number). `begin`: with the engine checkpoint of this tick; 0: anew; -1: with nothing, others have the state. `after`:
-    the last generation published before this worker was started; only a later one can mean it. `workers`: how many there are to be then.
-    `driver`: its pidfd. `inbox`: what the driver has not read, for when it never will."""
+    machine (the GPU's number). `begin`: with the engine checkpoint of this position; 0: anew; -1: with nothing, others have the state.
+    `after`: the last generation published before this worker was started; only a later one can mean it. `workers`: how many there are to be
+    then. `driver`: its pidfd. `inbox`: what the driver has not read, for when it never will."""
 
     worker_id: int
     slot: int

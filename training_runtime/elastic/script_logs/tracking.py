@@ -19,7 +19,7 @@ from training_runtime.tracking.tracker import EXPERIMENT, Tracker
 
 
 class Unrecorded:
-    """At a station: it runs the script up to the training as the run's driver does, and what that logs is in the journal already."""
+    """At a remote agent: it runs the script up to the training as the run's driver does, and what that logs is in the journal already."""
 
     def figures(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
         pass

@@ -1,8 +1,8 @@
 """The engine checkpoint, which a run goes on from. Model files for people are in `model_files`.
 
-An engine checkpoint is a packed state (see `state`) with a line of JSON behind it: which tick it is, of what job, and digests of all that
-is in the file. It is read back before it takes the place of the last one, which is kept as long as the new one is the newest: where that is
-damaged later, the run goes on from the one before. A state that another run has left is taken too, but nothing in it is called (see
+An engine checkpoint is a packed state (see `state`) with a line of JSON behind it: which position it is, of what job, and digests of all
+that is in the file. It is read back before it takes the place of the last one, which is kept as long as the new one is the newest: where
+that is damaged later, the run goes on from the one before. A state that another run has left is taken too, but nothing in it is called (see
 `pickling`).
 """
 
@@ -47,7 +47,7 @@ class Kept:
     """A state on the disk: `foreign` where another run has left it."""
 
     path: Path
-    tick: int
+    position: int
     foreign: bool
 
 
@@ -90,15 +90,15 @@ def age_s(result_dir: Path) -> float:
         return 0.0
 
 
-def save_engine(job: Job, shape: RunPlan, tick: int) -> tuple[tuple[str, ...], int]:
-    """All that is needed to go on with the unit after `tick`, bit for bit. By one process at a time (see
+def save_engine(job: Job, shape: RunPlan, position: int) -> tuple[tuple[str, ...], int]:
+    """All that is needed to go on with the unit after `position`, bit for bit. By one process at a time (see
     `emergency_checkpoint.one_at_a_time`)."""
     live = job.live
     tree = capture.capture(live)
 
     def save(file: Any) -> None:
         transfer.pack(file.fileno(), tree, 0, 1)
-        _seal(file, {"version": VERSION, "tick": tick, "shape": vars_of(shape)})
+        _seal(file, {"version": VERSION, "tick": position, "shape": vars_of(shape)})
 
     def check(file: Any) -> None:
         _verify(file.fileno(), _read_line(file.fileno()))
@@ -110,12 +110,12 @@ def save_engine(job: Job, shape: RunPlan, tick: int) -> tuple[tuple[str, ...], i
     return (str(path.relative_to(job.result_dir)),), size
 
 
-def tick_of(path: Path) -> int | None:
+def position_of(path: Path) -> int | None:
     """Of a state on the disk; None where there is none that is whole, as far as its end and its index show."""
     if not path.exists() or _trouble(path) is not None:
         return None
     with _opened(path) as fd:
-        return _tick(fd)
+        return _position(fd)
 
 
 def keep_previous(result_dir: Path) -> None:
@@ -128,12 +128,12 @@ def keep_previous(result_dir: Path) -> None:
             os.link(path, previous)
 
 
-def load_engine(job: Job, shape: RunPlan, tick: int, warn: Callable[[str], None]) -> bool:
-    """Restore the engine checkpoint of `tick` into the job's objects; False where there is none, or none that is whole. UserError where
+def load_engine(job: Job, shape: RunPlan, position: int, warn: Callable[[str], None]) -> bool:
+    """Restore the engine checkpoint of `position` into the job's objects; False where there is none, or none that is whole. UserError where
     it belongs to another job, or holds what is not taken from another run."""
     for path, foreign in _candidates(job.result_dir):
         with _opened(path) as fd:
-            if _tick(fd) != tick:
+            if _position(fd) != position:
                 continue
             line = _read_line(fd)
             check(line, shape)
@@ -151,7 +151,7 @@ def load_engine(job: Job, shape: RunPlan, tick: int, warn: Callable[[str], None]
     return False
 
 
-def _tick(fd: int) -> int | None:
+def _position(fd: int) -> int | None:
     """None where the file does not tell; who looked for the newest state has said so."""
     try:
         return int(_read_line(fd)["tick"])
@@ -177,9 +177,9 @@ def find(job: Job, shape: RunPlan) -> Found:
 
 
 def peek(job: Job, shape: RunPlan) -> int | None:
-    """The tick of the newest engine checkpoint, None where there is none."""
+    """The position of the newest engine checkpoint, None where there is none."""
     kept = find(job, shape).kept
-    return kept.tick if kept is not None else None
+    return kept.position if kept is not None else None
 
 
 def exists(result_dir: Path) -> bool:

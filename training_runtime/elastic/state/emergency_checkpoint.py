@@ -94,38 +94,40 @@ def forget(result_dir: Path) -> None:
     path_of(result_dir).unlink(missing_ok=True)
 
 
-def save(job: Job, shape: RunPlan, segment: Segment, tick: int, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
-    """The engine checkpoint of `tick`, and before it what the journal may lack; its path and size. By a worker that is led; `recent`: what
-    it has reported lately."""
+def save(job: Job, shape: RunPlan, segment: Segment, position: int, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
+    """The engine checkpoint of `position`, and before it what the journal may lack; its path and size. By a worker that is led; `recent`:
+    what it has reported lately."""
     with one_at_a_time(job.result_dir, segment.fd):
         recent = list(recent)
         kept = [report for report in read(job.result_dir).reports if report not in recent]
         _write(job.result_dir, segment, [], [*kept[-_KEPT:], *recent])
         _sync_journal(job.result_dir)
-        return checkpoint.save_engine(job, shape, tick)
+        return checkpoint.save_engine(job, shape, position)
 
 
-def load(job: Job, shape: RunPlan, segment: Segment, tick: int, warn: Callable[[str], None]) -> bool:
-    """Restore the engine checkpoint of `tick`; see `checkpoint.load_engine`. While nobody writes one: what is damaged is set aside."""
+def load(job: Job, shape: RunPlan, segment: Segment, position: int, warn: Callable[[str], None]) -> bool:
+    """Restore the engine checkpoint of `position`; see `checkpoint.load_engine`. While nobody writes one: what is damaged is set aside."""
     with one_at_a_time(job.result_dir, segment.fd):
-        return checkpoint.load_engine(job, shape, tick, warn)
+        return checkpoint.load_engine(job, shape, position, warn)
 
 
-def write_down(job: Job, shape: RunPlan, segment: Segment, tick: int, *, row: Row | None, unread: Callable[[], Iterable[Report]]) -> None:
-    """The last thing that a worker does: what it knows, and its state at `tick` unless a further one is written already. -1: it holds no
-    state. `row`: of a finished step that is not in the ring. `unread` takes out the reports that no driver will read any more."""
+def write_down(
+    job: Job, shape: RunPlan, segment: Segment, position: int, *, row: Row | None, unread: Callable[[], Iterable[Report]]
+) -> None:
+    """The last thing that a worker does: what it knows, and its state at `position` unless a further one is written already. -1: it holds
+    no state. `row`: of a finished step that is not in the ring. `unread` takes out the reports that no driver will read any more."""
     with one_at_a_time(
         job.result_dir, segment.fd
     ):  # also for taking the reports out: of two who did at once, each would get a part of them
         known = (*read(job.result_dir).reports, *_journaled(unread()))
         _write(job.result_dir, segment, [row] if row else [], known)
-        if tick > (checkpoint.peek(job, shape) or 0):
+        if position > (checkpoint.peek(job, shape) or 0):
             _sync_journal(job.result_dir)
-            checkpoint.save_engine(job, shape, tick)
+            checkpoint.save_engine(job, shape, position)
 
 
 def add(result_dir: Path, segment: Segment, unread: Iterable[Report]) -> None:
-    """What was said and not heard, when the workers are gone. By the station of a machine that has lost its driver."""
+    """What was said and not heard, when the workers are gone. By the remote agent of a machine that has lost its driver."""
     if found := _journaled(unread):
         with one_at_a_time(result_dir, segment.fd):
             _write(result_dir, segment, [], [*read(result_dir).reports, *found])
@@ -156,8 +158,8 @@ def place(result_dir: Path, segment: Segment, arrived: Path) -> None:
     further one here."""
     path = checkpoint.engine_path(result_dir)
     with one_at_a_time(result_dir, segment.fd):
-        tick = checkpoint.tick_of(arrived)
-        if tick is not None and tick >= (checkpoint.tick_of(path) or 0):
+        position = checkpoint.position_of(arrived)
+        if position is not None and position >= (checkpoint.position_of(path) or 0):
             _sync_journal(result_dir)
             checkpoint.keep_previous(result_dir)
             arrived.replace(path)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from training_runtime import journal, journal_writer, storage
+from training_runtime.crashes import ended_how
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.script_logs.logged import LOOK_S
 from training_runtime.elastic.torchrun import workers
@@ -109,6 +110,10 @@ class Agent:
         ended = [worker for worker in self._group.workers if worker.look()]
         if ended:
             self._hold()
+        for worker in ended:
+            if worker.killed_late:
+                how = ended_how(-worker.killed_late, f"worker {worker.rank} (slot {worker.slot.id})")
+                self._say(f"{how}, after its script had come to its end: that counts as done")
         if any(self._has_failed(worker) for worker in ended):
             self._lost_since = self._lost_since or time.monotonic()
             failed = [

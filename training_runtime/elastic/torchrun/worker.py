@@ -1,5 +1,6 @@
 """What a worker process begins with: `python -m ... AGENT BEGINS SCRIPT ARGUMENTS` runs the script as `python SCRIPT ARGUMENTS` would, in
-the folder of the code. An exception is written to torchrun's error file, for the agent. The process ends with the agent."""
+the folder of the code. An exception is written to torchrun's error file, for the agent; that the script came to its end, beside it. The
+process ends with the agent."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from training_runtime.elastic.driver import advice
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.script import module_paths, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
+from training_runtime.elastic.torchrun.workers import end_file
 
 
 def main() -> None:
@@ -27,17 +29,27 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     console.forgive_full_disks()
     get_error_handler().initialize()
-    script = Path.cwd() / name
+    script, end = Path.cwd() / name, end_file(Path(os.environ["TORCHELASTIC_ERROR_FILE"]))
     sys.argv = [name, *arguments]
     sys.path[0:0] = [str(script.parent), *module_paths()]
     os.close(int(begins))  # the agent waits for that
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as stop:
+        if stop.code in (None, 0):
+            _came_to_its_end(end)
         sys.exit(1 if stop.code == storage.EXIT_CODE else stop.code)  # that one is ours to say
     except Exception as error:
         _tell(error)
         sys.exit(storage.EXIT_CODE if storage.lacks_room(error, Path(os.environ["RESULT_DIR"])) else 1)
+    _came_to_its_end(end)
+
+
+def _came_to_its_end(path: Path) -> None:
+    """torch's threads have been seen to abort a process (SIGABRT, "terminate called without an active exception") while the interpreter of
+    a script that had done all its work was being taken down."""
+    with suppress(OSError):
+        path.touch()
 
 
 def _tell(error: Exception) -> None:

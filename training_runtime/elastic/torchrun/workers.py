@@ -30,7 +30,8 @@ _SHOWN = 300
 
 @dataclass
 class WorkerProcess:
-    """`handle` is its pidfd; `status` its exit status once it has ended, `error` what it had written of an error by then, and when."""
+    """`handle` is its pidfd; `status` its exit status once it has ended, `error` what it had written of an error by then, and when.
+    `killed_late`: the signal that killed it when its script had come to its end already, which is no failure: `status` is 0 then."""
 
     rank: int
     slot: SlotRef
@@ -40,6 +41,7 @@ class WorkerProcess:
     error_file: Path
     status: int | None = None
     error: tuple[int, str] | None = None
+    killed_late: int = 0
 
     def held(self) -> Worker:
         return Worker(self.slot.id, self.process.pid, self.ticks)
@@ -52,6 +54,7 @@ class WorkerProcess:
         self.status = self.process.wait()
         os.close(self.handle)
         self._take_error()
+        self._take_end()
         return True
 
     def _take_error(self) -> None:
@@ -60,6 +63,13 @@ class WorkerProcess:
             self.error = (self.error_file.stat().st_mtime_ns, self.error_file.read_text(errors="replace"))
         with contextlib.suppress(OSError):
             self.error_file.unlink()
+
+    def _take_end(self) -> None:
+        ended = end_file(self.error_file)
+        if self.status is not None and self.status < 0 and ended.exists():
+            self.killed_late, self.status = -self.status, 0
+        with contextlib.suppress(OSError):
+            ended.unlink()
 
     def signal(self, number: int) -> None:
         """To all of its process group."""
@@ -123,6 +133,11 @@ class Group:
         return {worker.rank: worker.status for worker in self.workers if worker.status is not None}
 
 
+def end_file(error_file: Path) -> Path:
+    """What a worker makes when its script has come to its end, beside the file for its error."""
+    return error_file.with_suffix(".ended")
+
+
 def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: int) -> Group:
     """One worker a slot, in a fresh interpreter. `number`: of this start; `restarts`: after failures."""
     with socket.create_server((ADDRESS, 0)) as server:
@@ -137,7 +152,8 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
             error_file = Path(spec.result_dir, "tmp", f"error-{number}-{rank}.json")
             for each in (folder, error_file.parent):
                 each.mkdir(parents=True, exist_ok=True)
-            error_file.unlink(missing_ok=True)
+            for each in (error_file, end_file(error_file)):
+                each.unlink(missing_ok=True)
             own = variables(spec, slots, rank=rank, port=port, restarts=restarts) | {"TORCHELASTIC_ERROR_FILE": str(error_file)}
             own |= {"LOG_DIR": str(folder)} if rank else {}  # what the first one logs is the run's; the others' is kept beside it
             workers.append(_start(spec, slot, rank, own, folder / "console.log", error_file, begins))

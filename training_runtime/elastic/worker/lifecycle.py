@@ -23,7 +23,7 @@ from training_runtime.elastic import tree
 from training_runtime.elastic.comm.group import Group, Reconfigured, await_membership
 from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import (
-    BUSY_TICK,
+    BUSY_POSITION,
     COMMITTED,
     RING,
     RING_READ,
@@ -57,15 +57,15 @@ class Retired(Exception):
 
 
 class Lifecycle(ABC):
-    """One worker process. `tick`: units done; -1: it holds no state. `context`: what it was started with. `worked`: the group that did the
-    last unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has
+    """One worker process. `position`: units done; -1: it holds no state. `context`: what it was started with. `worked`: the group that did
+    the last unit, which is not `group` while a generation is entered: that one may have no members, and may be overtaken before it has
     begun."""
 
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         self.job, self.shape, self.context, self.segment, self.worker_id = job, shape, context, segment, context.worker_id
         heartbeat.begin(segment, self.worker_id)
         capture.move(job.live, context.device())
-        self.tick = context.begin
+        self.position = context.begin
         self.exchange = reduction.exchange_of(job, segment, context)
         self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), on_device=context.on_device)
         self.hooks = WorkerHooks(job, self._warn)
@@ -111,10 +111,10 @@ class Lifecycle(ABC):
             self.warm_up()
             self.buffers.restore()
             self.exchange.drop()
-        if self.tick > 0:
+        if self.position > 0:
             self._take_up()
         self._prepare()
-        self._commit(self.tick)
+        self._commit(self.position)
         process_handles.outlive_parent()  # from here on it may be the last one who knows something
         self._report(reports.Ready(self.worker_id))
 
@@ -137,7 +137,7 @@ class Lifecycle(ABC):
     def _leave_state(self) -> None:
         """An exception ends this worker. If nobody else holds the state, and no unit is half applied to it, whoever comes next goes on from
         here: one step is done again and not all since the last checkpoint."""
-        if self.whole and self.tick > 0 and self.group.size == 1:
+        if self.whole and self.position > 0 and self.group.size == 1:
             try:
                 with self._excused():
                     self._write_down()
@@ -149,16 +149,16 @@ class Lifecycle(ABC):
         self.buffers.ensure_snapshot()
         self.buffers.restore()
         self.exchange.drop()
-        tick, row = self.segment.get(self.worker_id, COMMITTED), None
-        if self.shape.step_at(max(tick, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
-            row = self._row(self.shape.unit(tick - 1), self.worked, 0.0)
+        position, row = self.segment.get(self.worker_id, COMMITTED), None
+        if self.shape.step_at(max(position, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
+            row = self._row(self.shape.unit(position - 1), self.worked, 0.0)
         unread = functools.cache(self.context.unread)  # taken out once, however often they must be written
-        self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, tick, row=row, unread=unread))
+        self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, position, row=row, unread=unread))
 
     def _take_up(self) -> None:
         """The state on the disk, as a newcomer takes that of the others: after on_train_begin, which would begin anew with it."""
-        if not emergency_checkpoint.load(self.job, self.shape, self.segment, self.tick, self._warn):
-            self.tick = -1  # the journal knows the way to that one, not to another that came in between
+        if not emergency_checkpoint.load(self.job, self.shape, self.segment, self.position, self._warn):
+            self.position = -1  # the journal knows the way to that one, not to another that came in between
         self.buffers.snapshot()
 
     def _prepare(self) -> None:
@@ -192,22 +192,22 @@ class Lifecycle(ABC):
         self._passed = False
         self.exchange.meet(record, self.worker_id)
         self._meet(payloads.MARKS)
-        ticks = group.committed()
-        top = max(ticks.values())
+        positions = group.committed()
+        top = max(positions.values())
         if top < 0:
             raise Retired
-        sources = [worker_id for worker_id in record.worker_ids if ticks[worker_id] == top]
+        sources = [worker_id for worker_id in record.worker_ids if positions[worker_id] == top]
         if abort:
             self._look_for_a_lost_hook(record)
-        redone = int(abort and any(segment.get(worker_id, BUSY_TICK) == top + 1 for worker_id in record.members))
+        redone = int(abort and any(segment.get(worker_id, BUSY_POSITION) == top + 1 for worker_id in record.members))
         self._tested = segment.tested.tolist() if self.shape.test_batches else []
-        handed = self._hand_over(top, sources, record, ticks) if self.worker_id in sources else 0
+        handed = self._hand_over(top, sources, record, positions) if self.worker_id in sources else 0
         self._meet(handed)
         if self.worker_id not in record.members:
             raise Retired
-        if ticks[self.worker_id] < top:
+        if positions[self.worker_id] < top:
             self._take_over(top)
-        self._passed = any(ticks[worker_id] < top for worker_id in record.members)
+        self._passed = any(positions[worker_id] < top for worker_id in record.members)
         group.begin()
         self.exchange.join(group)
         self.worked = group
@@ -219,7 +219,9 @@ class Lifecycle(ABC):
         """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with
         theirs: then the next first member does that part again. What the dead had committed last still stands in its words."""
         first = self.worked.record.members[0]
-        ends = [tick for tick in (self.tick - 1, self.tick - 2) if tick >= 0 and self.shape.unit(tick).kind == "end"]
+        ends = [
+            position for position in (self.position - 1, self.position - 2) if position >= 0 and self.shape.unit(position).kind == "end"
+        ]
         if ends and first not in record.worker_ids and 0 <= self.segment.get(first, COMMITTED) <= ends[0]:
             self.unsaved = ends[0]
 
@@ -233,7 +235,7 @@ class Lifecycle(ABC):
                 pull.failed(CAME_BETWEEN, time.monotonic())
             raise
 
-    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
+    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, positions: Mapping[int, int]) -> int:
         """Give the state to those behind, each machine to its own, and one of them to machines that have nobody who knows it. Returns what
         that gives to other machines."""
         first = self.worker_id == sources[0]
@@ -249,7 +251,7 @@ class Lifecycle(ABC):
             return 0
         machine = self.segment.layout.machine
         here, give = machine(self.worker_id), {machine(worker_id) for worker_id in sources}
-        lacking = {machine(worker_id) for worker_id, tick in ticks.items() if tick < top}
+        lacking = {machine(worker_id) for worker_id, position in positions.items() if position < top}
         elsewhere = lacking - give if here == min(give) else set()
         if here not in lacking and not elsewhere:
             return 0
@@ -269,10 +271,10 @@ class Lifecycle(ABC):
 
     # -- what units need
 
-    def _commit(self, tick: int) -> None:
-        self.tick, self.whole = tick, True
-        self.segment.set(self.worker_id, COMMITTED, tick)
-        self.segment.set(self.worker_id, BUSY_TICK, 0)
+    def _commit(self, position: int) -> None:
+        self.position, self.whole = position, True
+        self.segment.set(self.worker_id, COMMITTED, position)
+        self.segment.set(self.worker_id, BUSY_POSITION, 0)
         now = time.monotonic()
         self.last_commit, self.last_unit_s = now, now - (self.last_commit or now)
 

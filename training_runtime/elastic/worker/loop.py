@@ -93,8 +93,8 @@ class LoopWorker(Worker):
         return False  # gradients are put together the same way whoever does it: the body may drop them between two backward passes
 
     @property
-    def last_tick(self) -> int:
-        return self.ended["tick"] or self.shape.ticks
+    def last_position(self) -> int:
+        return self.ended["tick"] or self.shape.length
 
     def steps(self) -> Iterator[Step]:
         """The passes of the loop. At the end of the training this worker has done what is to be done then."""
@@ -106,9 +106,9 @@ class LoopWorker(Worker):
                     if change is not None:
                         to, change = change, None
                         self._go_to(to)
-                    if self.tick >= self.last_tick:
+                    if self.position >= self.last_position:
                         return self._finish()
-                    unit = self.shape.unit(self.tick)
+                    unit = self.shape.unit(self.position)
                     if unit.kind == "step":
                         yield from self._pass(unit)
                     else:
@@ -123,12 +123,12 @@ class LoopWorker(Worker):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self.feed.approach(max(self.shape.step_at(max(self.tick, 0)), self.segment.words[RING_WRITTEN]))
+        self.feed.approach(max(self.shape.step_at(max(self.position, 0)), self.segment.words[RING_WRITTEN]))
 
-    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, ticks: Mapping[int, int]) -> int:
+    def _hand_over(self, top: int, sources: list[int], record: GenerationRecord, positions: Mapping[int, int]) -> int:
         if self.worker_id == sources[0]:
             self._tell_logged()  # in the place of a first member that has left, or died over it
-        return super()._hand_over(top, sources, record, ticks)
+        return super()._hand_over(top, sources, record, positions)
 
     def _pass(self, unit: WorkItem) -> Iterator[Step]:
         """One pass of the body."""
@@ -159,13 +159,13 @@ class LoopWorker(Worker):
         """Where one of the workers has asked for it in the step before, as this step's metric vectors say to all of them, it is here."""
         doing = step._doing
         if self.segment.metrics[doing.parity, : len(doing.sizes), ASKED].any():
-            self.ended.update(asked=1, tick=self.tick + 1 + step.is_last_of_epoch)
+            self.ended.update(asked=1, tick=self.position + 1 + step.is_last_of_epoch)
         elif step._stops:
             self.ended["asked"] = 1
 
     def _finish(self) -> None:
-        if self.group.rank == 0 and self.tick < self.shape.ticks:
-            self._warn(STOPPED.format(self.shape.step_at(self.tick), self.shape.step_at(self.shape.ticks)))
+        if self.group.rank == 0 and self.position < self.shape.length:
+            self._warn(STOPPED.format(self.shape.step_at(self.position), self.shape.step_at(self.shape.length)))
         super()._finish()
 
     def parts(self, step: Step) -> Iterator[Batch]:
@@ -203,7 +203,7 @@ class LoopWorker(Worker):
     def _go_on(self, step: Step, change: Reconfigured) -> bool:
         """A member died: the step is done by those who are left. True where one of them had it done already. Then this worker has the
         state after the step; its body runs to its end, and what that does to the state is taken back."""
-        tick = self.tick
+        position = self.position
         while True:
             try:
                 self._enter(change.generation, abort=change.abort)
@@ -211,7 +211,7 @@ class LoopWorker(Worker):
             except Reconfigured as again:
                 change = again
         step._part = -1
-        if self.tick == tick:
+        if self.position == position:
             step._doing = self._begin_step(step._doing.unit)
             return False
         step._kept = capture.unchanged(self.job.live)
@@ -296,7 +296,7 @@ class LoopWorker(Worker):
 
 
 def own_state(dataset: object) -> dict[str, Registered]:
-    """What a loop's workers know besides the script's own: figures of the last evaluation, whether and after which tick the script has
+    """What a loop's workers know besides the script's own: figures of the last evaluation, whether and after which position the script has
     ended the training, and where they are in a stream."""
     found = {"evaluated": Registered({"means": {}}), "ended": Registered({"by script": {"asked": 0, "tick": 0}})}
     return found | ({"stream": Registered({"position": dataset.position})} if isinstance(dataset, Stream) else {})

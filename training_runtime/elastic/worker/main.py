@@ -1,7 +1,7 @@
 """A worker: one process on one slot that computes its share of the engines.
 
-Everything it does is a row of units (see `sampler`); its place is the number of units done, its tick. Members may change at any barrier and
-at the end of each unit: how a worker lives through that is `lifecycle`.
+Everything it does is a row of units (see `sampler`); its place is the number of units done, its position. Members may change at any barrier
+and at the end of each unit: how a worker lives through that is `lifecycle`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 from training_runtime import storage
 from training_runtime.elastic import verify
 from training_runtime.elastic.comm.group import SLICE_S
-from training_runtime.elastic.comm.segment import BUSY_TICK, CLOSED, RETIRED, STATE, STATE_LEFT, Segment
+from training_runtime.elastic.comm.segment import BUSY_POSITION, CLOSED, RETIRED, STATE, STATE_LEFT, Segment
 from training_runtime.elastic.data.loading import Feed
 from training_runtime.elastic.data.sampler import RunPlan, WorkItem, derive, seed_everything
 from training_runtime.elastic.driver import advice, failure_causes
@@ -53,15 +53,15 @@ class Worker(Stepping):
         self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
 
     @property
-    def last_tick(self) -> int:
+    def last_position(self) -> int:
         """Of the whole training."""
-        return self.shape.ticks
+        return self.shape.length
 
     def _train(self) -> None:
         """All units that are left. Raises Reconfigured when the members change."""
         self._resume()
-        while self.tick < self.last_tick:
-            unit = self.shape.unit(self.tick)
+        while self.position < self.last_position:
+            unit = self.shape.unit(self.position)
             if unit.kind == "step":
                 self._step(unit)
             else:
@@ -69,7 +69,7 @@ class Worker(Stepping):
 
     def _resume(self) -> None:
         """A generation has begun."""
-        self.segment.set(self.worker_id, BUSY_TICK, 0)
+        self.segment.set(self.worker_id, BUSY_POSITION, 0)
         self.compute.refuse_changes()
         if self.unsaved >= 0 and self.group.rank == 0:
             self._save_in_hook_again(self.shape.unit(self.unsaved))
@@ -111,7 +111,7 @@ class Worker(Stepping):
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.snapshot()
-        self._commit(self.tick + 1)
+        self._commit(self.position + 1)
 
     def _end_epoch(self, unit: WorkItem) -> None:
         self._digest(unit)
@@ -129,7 +129,7 @@ class Worker(Stepping):
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.snapshot()
-        self._commit(self.tick + 1)
+        self._commit(self.position + 1)
         self._move_on(agreed)
 
     def _save_in_hook_again(self, unit: WorkItem) -> None:
@@ -156,7 +156,9 @@ class Worker(Stepping):
 
     def _save_engine(self, unit: WorkItem) -> None:
         """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
-        paths, size = self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports))
+        paths, size = self._patiently(
+            lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports)
+        )
         self._saved(unit, paths, size)
 
     def _validate(self, unit: WorkItem) -> None:
@@ -176,7 +178,7 @@ class Worker(Stepping):
 
     def _test(self, unit: WorkItem) -> list[float]:
         if self.job.test_function is None:
-            return self.validation.share(unit, self.tick, self.group, self._tested, lambda made: self._move_on(self._sync(made)))
+            return self.validation.share(unit, self.position, self.group, self._tested, lambda made: self._move_on(self._sync(made)))
         if self.group.rank:
             return []  # rank 0 has the result, nobody else needs it
         with self._excused():
@@ -185,9 +187,9 @@ class Worker(Stepping):
     def _finish(self) -> None:
         """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it
         die over that, another worker takes up the state and does the rest."""
-        last = self.shape.unit(self.tick - 1)
+        last = self.shape.unit(self.position - 1)
         if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
-            self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports))
+            self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports))
         self._sync()
         if self.group.rank == 0:
             self._save("model_epoch_final", last)
@@ -196,9 +198,9 @@ class Worker(Stepping):
         with self._excused():
             self.hooks.end()
         if self.group.rank:
-            self._take_leave(reports.Retired(self.worker_id, self.tick), RETIRED)
+            self._take_leave(reports.Retired(self.worker_id, self.position), RETIRED)
         else:
-            self._take_leave(reports.Done(self.tick), CLOSED)
+            self._take_leave(reports.Done(self.position), CLOSED)
 
     def _take_leave(self, report: reports.Retired | reports.Done, word: int) -> None:
         """Not before the driver has read this and all that was said before."""

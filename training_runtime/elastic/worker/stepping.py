@@ -16,7 +16,7 @@ import torch
 from training_runtime import storage
 from training_runtime.elastic import tree
 from training_runtime.elastic.comm.group import Group, Reconfigured
-from training_runtime.elastic.comm.segment import BUSY_TICK, STATE_BYTES
+from training_runtime.elastic.comm.segment import BUSY_POSITION, STATE_BYTES
 from training_runtime.elastic.data.loading import Feed, Task
 from training_runtime.elastic.data.sampler import WorkItem
 from training_runtime.elastic.processes import reports
@@ -62,7 +62,7 @@ class Stepping(Lifecycle):
 
     def _begin_step(self, unit: WorkItem) -> Doing:
         started, group = time.monotonic(), self.group
-        self.segment.set(self.worker_id, BUSY_TICK, self.tick + 1)
+        self.segment.set(self.worker_id, BUSY_POSITION, self.position + 1)
         sizes = self.shape.sizes(unit.index)
         mine = tree.share(group.rank, group.size, len(sizes))
         reduce = reduce_of(self.exchange, self.buffers, group, mine, len(sizes), unit.step % 2, alone=self._is_alone(sizes))
@@ -81,7 +81,7 @@ class Stepping(Lifecycle):
             self.buffers.restore()
         doing.reduce.begin_engine(m)
         task, group = self.feed.engine(doing.unit, m), self.group
-        return task, self.feed.batch(task, self.feed.following(self.tick, group.rank, group.size, after=m), workers=group.size)
+        return task, self.feed.batch(task, self.feed.following(self.position, group.rank, group.size, after=m), workers=group.size)
 
     def _end_engine(self, doing: Doing, m: int) -> None:
         """It is computed: its gradients are in their row."""
@@ -96,7 +96,7 @@ class Stepping(Lifecycle):
         this worker is none any more."""
         group, reduce = doing.group, doing.reduce
         if self.context.on_device:
-            self.feed.ahead(self.feed.following(self.tick + 1, group.rank, group.size))
+            self.feed.ahead(self.feed.following(self.position + 1, group.rank, group.size))
         if reduce.several:
             self._read(doing)
         doing.agreed = self._sync(reduce.stage())
@@ -114,7 +114,7 @@ class Stepping(Lifecycle):
         unit, group = doing.unit, doing.group
         self.feed.settle(unit.step)
         self.unsaved = -1  # the first member came to the barrier, so it has done that
-        self._commit(self.tick + 1)
+        self._commit(self.position + 1)
         if self.ledger is not None:
             self.ledger.committed(unit.step)
         if group.rank == 0:
@@ -169,7 +169,7 @@ class Stepping(Lifecycle):
             return
         try:
             with self._excused():
-                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.tick, self.recent_reports)
+                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports)
         except OSError as error:
             if error.errno not in storage.UNAVAILABLE:
                 raise

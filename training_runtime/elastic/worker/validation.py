@@ -25,7 +25,7 @@ class Validation:
     def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, on_device: bool) -> None:
         self._compute, self._feed, self._segment, self._hooks, self._on_device = compute, feed, segment, hooks, on_device
 
-    def share(self, unit: WorkItem, tick: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
+    def share(self, unit: WorkItem, position: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
         the table is complete after the last round. `meet` waits for the others, and says what is given to other machines; what it raises
         when the members change passes through.
@@ -35,7 +35,7 @@ class Validation:
         for first in range(0, len(pending), group.size):
             mine = pending[first + group.rank :: group.size]
             if mine:
-                later = chain((feed.test(epoch, j) for j in mine[1:]), feed.following(tick + 1, group.rank, group.size))
+                later = chain((feed.test(epoch, j) for j in mine[1:]), feed.following(position + 1, group.rank, group.size))
                 self._batch(feed.test(epoch, mine[0]), later, group.size)
             meet(payloads.test(mine[0]) if mine else 0)
         return list(self._segment.tests.sum(0).tolist())

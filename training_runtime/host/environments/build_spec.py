@@ -14,7 +14,7 @@ WORK = ".building"
 class BuildSpec:
     """`store`: the folder of built environments. `trusted`: the box for uv alone, whose `write` holds the shared cache; `strange`: that in
     which code of packages may run, made for this build alone; None: nothing is built from source, and why not, where it is not the setting.
-    `network`: see that module. `apart`: code of packages may not have the machine's network."""
+    `network`: see that module. `isolated`: code of packages may not have the machine's network."""
 
     key: str
     requirements: str
@@ -26,7 +26,7 @@ class BuildSpec:
     trusted: Box
     strange: Box | None
     network: dict[str, str]
-    apart: bool
+    isolated: bool
     why_not: str
     limit_s: float
     limit_bytes: int

@@ -73,7 +73,7 @@ def _connected(spec: BuildSpec) -> BuildSpec:
     servers = network.servers(spec.network)
     trusted = levels.with_servers(spec.trusted, servers)
     strange = levels.with_servers(spec.strange, servers) if spec.strange is not None else None
-    if strange is not None and strange.reach == "machine" and spec.apart:
+    if strange is not None and strange.reach == "machine" and spec.isolated:
         return dataclasses.replace(spec, trusted=trusted, strange=None, why_not=LOOPBACK)
     return dataclasses.replace(spec, trusted=trusted, strange=strange)
 

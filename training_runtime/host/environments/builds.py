@@ -198,7 +198,7 @@ class Environments:
             trusted=make(str(trusted)),
             strange=strange,
             network=own,
-            apart=self._settings.policy.network == "required",
+            isolated=self._settings.policy.network == "required",
             why_not=why_not,
             limit_s=settings.limit_s,
             limit_bytes=settings.limit_bytes,

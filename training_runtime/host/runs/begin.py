@@ -39,8 +39,8 @@ _LONG_PATH_BYTES = 60  # multiprocessing makes sockets some 32 bytes deeper in T
 
 def record(node: Node, spec: RunSpec, *, attempt: int, restarts: int, reason: str, losses: int = 0) -> LiveRun:
     """A run that waits for its launch; replaces the record of an earlier attempt."""
-    run = LiveRun(spec.run, attempt, spec.result_dir, restarts=restarts, spec=spec, reason=reason, station=spec.station, losses=losses)
-    run.journal_start = run.journal_bytes = 0 if spec.station else journal_size(spec.result_dir)
+    run = LiveRun(spec.run, attempt, spec.result_dir, restarts=restarts, spec=spec, reason=reason, remote=spec.remote, losses=losses)
+    run.journal_start = run.journal_bytes = 0 if spec.remote else journal_size(spec.result_dir)
     with contextlib.suppress(OSError):
         run.folder = folder_of(spec.result_dir)
     node.runs[spec.run] = run
@@ -76,7 +76,7 @@ def driver_has_begun(spec: RunSpec) -> bool:
 def launch(node: Node, run: LiveRun, request: Launch, fork: Callable[[socket.socket, socket.socket, Path], None]) -> None:
     """Have a driver forked and send it its request; the rest happens as it answers."""
     run.uid, run.retry_at, run.socket_token = request.box.uid, None, secrets.token_hex(16)
-    node.exit_file(run).unlink(missing_ok=True)  # a station's attempt is the run's, so it may have had this name before
+    node.exit_file(run).unlink(missing_ok=True)  # a remote agent's attempt is the run's, so it may have had this name before
     ours, theirs = socket.socketpair()
     try:
         node.groups.make(run.group)
@@ -148,7 +148,7 @@ def open_gate(node: Node, run: LiveRun, ready: Ready) -> None:
     node.unwatch(gate)
     gate.send(GO)
     gate.close()
-    what = "station" if run.station else "driver"
+    what = "remote agent" if run.remote else "driver"
     log.info("a %s runs run=%d attempt=%d pid=%d uid=%s", what, run.run, run.attempt, run.pid, run.uid)
     talk.connect(node, run)
 
@@ -175,13 +175,13 @@ def _failed(node: Node, run: LiveRun, why: str) -> None:
 
 
 def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Mapping[str, str], packages: Path | None = None) -> Launch:
-    """What a run's driver or station is launched with; `packages`: the folder of its environment. Raises SandboxRefused or OSError with a
-    sentence when it cannot be started."""
+    """What a run's driver or remote agent is launched with; `packages`: the folder of its environment. Raises SandboxRefused or OSError
+    with a sentence when it cannot be started."""
     spec = run.spec
     assert spec is not None
     _check_places(spec)
     address = spec.address or settings.address
-    if spec.station and not address:
+    if spec.remote and not address:
         raise SandboxRefused(f"{settings.node} has no address under which other machines reach it (EDT_NODE_ADDRESS)")
     home = fabric.folder(settings.folder)
     layer = str(packages or "")
@@ -189,7 +189,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     box = levels.box_for(spec, abilities, policy=settings.policy, fabric_home=str(home), environment=layer, several=several)
     places = Places(
         work_dir=f"{spec.result_dir}/_submitted_code/{script_environment.folder_name(spec.name)}",
-        log_dir=f"{spec.result_dir}/log/{script_environment.log_folder(settings.node, station=spec.station)}",
+        log_dir=f"{spec.result_dir}/log/{script_environment.log_folder(settings.node, remote=spec.remote)}",
         temporary=_temporary(spec, box),
         fabric_home=str(home),
         packages=str(fabric.packages(home)),

@@ -192,14 +192,14 @@ def check_cleared(node: Node, run: LiveRun) -> None:
     elif run.over_limit and run.stop_asked_at is None and run.exit_code:
         run.exit_code, run.problem = 1, run.over_limit
     run.phase, run.told, run.members, run.stuck = "ended", [], None, ()
-    run.journal_bytes = 0 if run.station else max(run.journal_bytes, journal_size(run.result_dir))
-    run.got_on = not run.station and has_trained(run.result_dir, run.journal_start)
+    run.journal_bytes = 0 if run.remote else max(run.journal_bytes, journal_size(run.result_dir))
+    run.got_on = not run.remote and has_trained(run.result_dir, run.journal_start)
     if run.exit_code and run.stop_asked_at is None and not run.interrupted and not run.problem:
         _explain_memory(node, run)
     run.ended_at = time.monotonic()
     node.socket_file(run).unlink(missing_ok=True)
     node.changed = True
-    what = "station" if run.station else "run"
+    what = "remote agent" if run.remote else "run"
     log.info("a %s has ended run=%d attempt=%d pid=%d exit_code=%s", what, run.run, run.attempt, run.pid, run.exit_code)
 
 
@@ -207,7 +207,7 @@ def _explain_memory(node: Node, run: LiveRun) -> None:
     """A script that was killed at the run's own limit would only meet it again, unless it has trained: then it goes on from there."""
     found = node.groups.shortage(run.group)
     run.problem = node.groups.explain(found)
-    if run.exit_code == -signal.SIGKILL and found.kills and found.own and not run.got_on and not run.station:
+    if run.exit_code == -signal.SIGKILL and found.kills and found.own and not run.got_on and not run.remote:
         run.exit_code = 1
 
 
@@ -223,7 +223,7 @@ def _how_it_ended(node: Node, run: LiveRun) -> int:
     code = node.reaped.pop(run.pid, None)
     if code is None:
         code = _reap(run.pid)
-    if code is None and not run.station:
+    if code is None and not run.remote:
         code = outcome_in_journal(run.result_dir, run.journal_start)
     return -signal.SIGKILL if code is None else code
 

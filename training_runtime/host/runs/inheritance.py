@@ -23,7 +23,7 @@ def open_checkpoint(spec: RunSpec, result: Path) -> int | None:
     """A descriptor of the checkpoint that this run begins with; None where it begins at the start or has one of its own already, or where
     that is another machine's affair. SandboxRefused where there is none."""
     own = any((result / _FOLDER / name).exists() for name in (_FILE, _INHERITED))
-    if not spec.continue_from or spec.station or own:
+    if not spec.continue_from or spec.remote or own:
         return None
     missing = SandboxRefused(f"the run to continue from has no checkpoint ({spec.continue_from})")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -226,7 +226,7 @@ def _link_temporary(launch: Launch, result: Path) -> None:
 
 
 def _link(link: Path, target: str) -> None:
-    """Where it is right already it stays: the run's driver and its stations on other machines may be using it."""
+    """Where it is right already it stays: the run's driver and its remote agents on other machines may be using it."""
     with contextlib.suppress(OSError):
         if str(link.readlink()) == target:
             return

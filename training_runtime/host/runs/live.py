@@ -26,15 +26,15 @@ class LiveRun:
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
     `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
     is known to be stopped by a signal. `unreachable_at`: since when nobody listens on the driver's socket. `fenced`: its machine was
-    declared lost, so it is killed. `found`: among the processes, with nothing written down about it. `station`: it is the run's station
+    declared lost, so it is killed. `found`: among the processes, with nothing written down about it. `remote`: it is the run's remote agent
     here, see `protocol.RunSpec`; it writes no journal. `began_at`, `ended_at`: seconds of the monotonic clock, as far as this host was
     there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one.
     `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
     the attempt began; `folder_lost`: it is another now, or none. `over_limit`: why it has to end, for people, as it takes too much of the
     disk.
-    `meeting`, `suspended`: what it was told with `members`; `met`: how a driver says that stations reach it. `got_on`: when it ended, this
-    attempt had trained. `spare`: the control group of the spare process that it was given, empty where it was forked; `imported`: what it
-    said that it has imported, until that is noted.
+    `meeting`, `suspended`: what it was told with `members`; `met`: how a driver says that remote agents reach it. `got_on`: when it ended,
+    this attempt had trained. `spare`: the control group of the spare process that it was given, empty where it was forked; `imported`: what
+    it said that it has imported, until that is noted.
     """
 
     run: int
@@ -80,7 +80,7 @@ class LiveRun:
     reason: str = ""
     problem: str = ""
     stuck: tuple[int, ...] = ()
-    station: bool = False
+    remote: bool = False
     losses: int = 0
     began_at: float = 0.0
     ended_at: float = 0.0
@@ -100,7 +100,7 @@ class LiveRun:
 
     @property
     def group(self) -> str:
-        """The name of its control group; a station has its run's attempt, and never a driver beside it."""
+        """The name of its control group; a remote agent has its run's attempt, and never a driver beside it."""
         return self.spare or f"run-{self.run}.{self.attempt}"
 
     def traces(self) -> Traces:
@@ -126,7 +126,7 @@ class LiveRun:
             orphaned_at=self.driver_gone_at if self.workers else None,
             stopped_at=self.stopped_at,
             unreachable_at=self.unreachable_at,
-            station=self.station,
+            remote=self.remote,
             losses=self.losses,
             fenced=self.fenced,
             ended_at=self.ended_at,
@@ -143,8 +143,8 @@ class LiveRun:
         )
 
     def has_own_folder(self) -> bool:
-        """Whether no other machine writes into its folder; a station has its driver's, unless they met in another way."""
-        return not self.station or (self.spec is not None and self.spec.meeting is not None)
+        """Whether no other machine writes into its folder; a remote agent has its driver's, unless they met in another way."""
+        return not self.remote or (self.spec is not None and self.spec.meeting is not None)
 
     def overdue(self) -> dict[int, float]:
         """Slots that were asked back and are still in use, since when."""
@@ -156,9 +156,9 @@ class LiveRun:
         since = min(self.overdue().values(), default=None)
         return None if since is None else at_work_since(since, self.wrote_at)
 
-    def observation(self, *, goes_on: bool = False, measured: bool = True, gave_up: bool = False) -> RunObservation:
-        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `gave_up`: it is a station, and none will
-        come. `measured`: with what each slot did."""
+    def observation(self, *, goes_on: bool = False, measured: bool = True, abandoned: bool = False) -> RunObservation:
+        """`goes_on`: it has ended, but a next attempt comes by itself (`reconcile.goes_on`). `abandoned`: it is a remote agent, and none
+        will come. `measured`: with what each slot did."""
         return RunObservation(
             run=self.run,
             attempt=self.attempt,
@@ -170,14 +170,14 @@ class LiveRun:
             busy_s=self.busy_s,
             counted_s=self.counted_s,
             slots=tuple(self.measured[slot] for slot in sorted(self.measured)) if measured else None,
-            station=self.station,
-            gave_up=gave_up,
+            remote=self.remote,
+            abandoned=abandoned,
             meeting=self._met(),
         )
 
     def _met(self) -> Meeting | None:
         """Of a driver whose box has an address."""
-        if self.met is None or self.station or not self.spec or not self.spec.address or self.phase != "alive":
+        if self.met is None or self.remote or not self.spec or not self.spec.address or self.phase != "alive":
             return None
         return Meeting(self.spec.address, self.met.port, self.met.token)
 
@@ -196,10 +196,10 @@ class LiveRun:
         return ended_how(self.exit_code, self._who()) if self.phase == "ended" and self.exit_code is not None else self.reason
 
     def _who(self) -> str:
-        return "station" if self.station else "driver"
+        return "remote agent" if self.remote else "driver"
 
     def _next_attempt(self) -> str:
-        return f"{self._detail()}; it is started again" if self.station else "interrupted; it goes on with the next attempt"
+        return f"{self._detail()}; it is started again" if self.remote else "interrupted; it goes on with the next attempt"
 
     def saved(self) -> SavedRun:
         return SavedRun(
@@ -223,7 +223,7 @@ class LiveRun:
             detail=self.problem,
             busy_s=self.busy_s,
             counted_s=self.counted_s,
-            station=self.station,
+            remote=self.remote,
             losses=self.losses,
             spare=self.spare,
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from training_runtime import variables
-from training_runtime.node.places import station_folder
+from training_runtime.node.places import agent_folder
 from training_runtime.protocol import RunSpec
 
 _KEPT = frozenset(
@@ -58,9 +58,9 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:64] or "code"
 
 
-def log_folder(node: str, *, station: bool) -> str:
-    """Below a run's log/: of the run's driver, or of its station on the node."""
-    return station_folder(node) if station else "driver"
+def log_folder(node: str, *, remote: bool) -> str:
+    """Below a run's log/: of the run's driver, or of its remote agent on the node."""
+    return agent_folder(node) if remote else "driver"
 
 
 def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -> dict[str, str]:

@@ -136,7 +136,7 @@ def _lost(node: Node, run: LiveRun, why: str) -> None:
 def _receive(node: Node, run: LiveRun, line: bytes) -> None:
     message = decode(line)
     if isinstance(message, Grown):
-        if message.journal_bytes > run.journal_bytes and not run.station:  # the journal is the driver's alone
+        if message.journal_bytes > run.journal_bytes and not run.remote:  # the journal is the driver's alone
             run.journal_bytes = message.journal_bytes
             node.grown.add(run.run)
     elif isinstance(message, Holding):

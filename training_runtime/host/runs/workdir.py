@@ -36,7 +36,7 @@ def make(code: Path, folder: Path) -> None:
         folder.unlink()
     try:
         beside.rename(folder)
-    except OSError:  # the run's driver and its stations on other machines make it at once: whoever is first has
+    except OSError:  # the run's driver and its remote agents on other machines make it at once: whoever is first has
         if not folder.is_dir():
             raise
         shutil.rmtree(beside, ignore_errors=True)

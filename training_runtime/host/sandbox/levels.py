@@ -152,12 +152,12 @@ def runtime_folders() -> tuple[str, ...]:
 
 def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str, environment: str = "", several: bool = False) -> Box:
     """The box of one run. Raises SandboxRefused where user code must not run at all under this policy, or must have a user of its own
-    (`RunSpec.apart`) and would not. `environment`: the folder of its packages; `several`: it may have workers on other machines."""
+    (`RunSpec.isolated`) and would not. `environment`: the folder of its packages; `several`: it may have workers on other machines."""
     execute = (fabric_home, spec.code_dir, *((environment,) if environment else ()))
     read = tuple(path for path in (spec.data_dir,) if path)
     reach = network.reach(asked=spec.network, several=several, can=abilities.reach, mode=policy.network)
     box = _box(abilities, policy, uid=user_of(spec, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
-    if spec.apart and box.uid is None:
+    if spec.isolated and box.uid is None:
         raise SandboxRefused(NOT_APART.format(box.level, LACKS["user"]))
     return box
 

@@ -97,7 +97,7 @@ def unsuited(request: Launch, *, gpus: bool) -> str:
         "it has secrets": bool(spec.secrets),
         "it has the network": box.reach != "none",
         "its script runs in processes of torchrun": bool(spec.torchrun),
-        "it is a part of a run on other machines": spec.station,
+        "it is a part of a run on other machines": spec.remote,
         "it goes on from another run's checkpoint": bool(spec.continue_from),
         "it computes on GPUs in its first process": gpus and not spec.elastic,
         "a folder of it lies behind a link": any(os.path.realpath(path) != path for path in own.values() if path),

@@ -16,7 +16,7 @@ PLACE = ".journal.json"  # beside the engine checkpoint
 
 
 @dataclass(frozen=True)
-class KeptPlace:
+class JournalPosition:
     """`steps`: the last step, generation, step that was trained and step that was tested. `epoch`: its number, the sums of its metrics and
     the samples in them. `files_from`: files of steps before this one are in the journal, whoever says so again."""
 
@@ -33,7 +33,7 @@ def path_of(journal_path: Path) -> Path:
     return journal_path.parent / "checkpoint" / PLACE
 
 
-def write(journal_path: Path, offset: int, place: KeptPlace) -> None:
+def write(journal_path: Path, offset: int, place: JournalPosition) -> None:
     """Of the journal up to `offset`. A convenience, so it costs nothing where the disk is full."""
     content = {
         "offset": offset,
@@ -52,7 +52,7 @@ def write(journal_path: Path, offset: int, place: KeptPlace) -> None:
         beside.replace(path_of(journal_path))
 
 
-def read(journal_path: Path) -> tuple[int, KeptPlace] | None:
+def read(journal_path: Path) -> tuple[int, JournalPosition] | None:
     """The offset of the place that was kept, and what the lines before it say; None where none was, or of another journal."""
     try:
         raw = json.loads(path_of(journal_path).read_bytes())
@@ -61,7 +61,7 @@ def read(journal_path: Path) -> tuple[int, KeptPlace] | None:
             return None
         last_step, last_generation, trained_step, last_test = (int(number) for number in raw["steps"])
         epoch, sums, samples = raw["epoch"]
-        return offset, KeptPlace(
+        return offset, JournalPosition(
             steps=(last_step, last_generation, trained_step, last_test),
             metrics=dict(raw["metrics"]),
             epoch=(int(epoch), dict(sums), float(samples)),

@@ -1,9 +1,9 @@
 """A machine that takes part in the run of another one: it has brought the script up to train(), and forks workers when the driver says
 so.
 
-What the driver is told by its fork server and workers, it is told by those of a station too, over the wire. The slots are granted by the
-station's own node host, or are those of the machine where there is no studio. It never outlives its usefulness: without the driver its
-workers write down what they know, and it goes, for its host to start it again.
+What the driver is told by its fork server and workers, it is told by those of a remote agent too, over the wire. The slots are granted by
+the remote agent's own node host, or are those of the machine where there is no studio. It never outlives its usefulness: without the driver
+its workers write down what they know, and it goes, for its host to start it again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Lost(Exception):
     """The driver cannot be reached, or not any more."""
 
 
-class Station:
+class RemoteAgent:
     """One call of train() on a machine that is not the driver's. `link` is None without the studio: then `slots` are offered from start to
     end. `meeting`: where the driver was to be met when this process began, if this machine does not see its folder."""
 
@@ -86,7 +86,9 @@ class Station:
             return self._say(AGAIN, f"the driver was lost: {error}")
 
     def _take_part(self, wire: Wire, admission: Admission) -> int:
-        fork_server = self._fork_server = ForkServer(self._job, self._link.leave if self._link is not None else lambda: None, apart=True)
+        fork_server = self._fork_server = ForkServer(
+            self._job, self._link.leave if self._link is not None else lambda: None, two_inboxes=True
+        )
         with at_the_end(lambda: self._end(fork_server)):
             self._lay_out(fork_server, admission)
             return self._serve(fork_server, wire, admission.machine)
@@ -164,7 +166,7 @@ class Station:
                     case reports.ForkServerFailed(where, traceback):
                         raise UserError(f"{where}:\n{traceback}")
                     case reports.Unforkable():
-                        self._say(OVER, fork_server.start_fresh(report))
+                        self._say(OVER, fork_server.start_spawned(report))
             if process_handles.has_ended(fork_server.handle):
                 raise UserError("the process that workers are forked from died")
 
@@ -173,19 +175,19 @@ class Station:
     def _serve(self, fork_server: ForkServer, wire: Wire, machine: int) -> int:
         assert self._segment is not None
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds, apart = (fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd), self._meeting is not None
-        ends = bridge.Ends(self._segment.layout, *fds, theirs, self._job.result_dir, apart)
+        fds, own_folder = (fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd), self._meeting is not None
+        ends = bridge.Ends(self._segment.layout, *fds, theirs, self._job.result_dir, own_folder)
 
         def leave() -> None:
             fork_server.leave()
             control.close()
 
-        pid = bridge.station(ends, wire, machine, inbox=fork_server.inbox, leave=leave)
+        pid = bridge.remote_agent(ends, wire, machine, inbox=fork_server.inbox, leave=leave)
         theirs.close()
         wire.socket.close()
         handle = os.pidfd_open(pid)
         try:
-            _send(control, reports.Joined(self._offered(), self._reason, apart=apart))
+            _send(control, reports.Joined(self._offered(), self._reason, own_folder=own_folder))
             self._say(OVER, "this machine takes part in the training")
             code = self._attend(fork_server, control, handle)
         finally:

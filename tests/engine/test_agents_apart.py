@@ -1,4 +1,4 @@
-"""One run on machines that share no folder: what counts of it is what home has, and it is the same bits."""
+"""One run on machines that share no folder: what counts of it is what the head node has, and it is the same bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.harness import HERE, Apart, until_gone
 from tests.engine.scripts import HELD
-from training_runtime.elastic.multinode.station import AGAIN
+from training_runtime.elastic.multinode.remote_agent import AGAIN
 from training_runtime.elastic.state import checkpoint
 
 LONG = ("--epochs", "24", "--samples", "115")
@@ -17,28 +17,28 @@ LONG = ("--epochs", "24", "--samples", "115")
 
 @pytest.fixture
 def apart(start, join):
-    """apart(home, others, script=HELD, **env) -> the run and a station with a folder of its own, with workers on these slots from the third
-    epoch on. `waits`: those of the station wait again before the 21st."""
+    """apart(home, others, script=HELD, **env) -> the run and a remote agent with a folder of its own, with workers on these slots from the
+    third epoch on. `waits`: those of the remote agent wait again before the 21st."""
 
     def begin(home: tuple[int, ...], others: tuple[int, ...], *, script: str = HELD, waits: bool = False, **env: str):
         run = start(script, *LONG, env={**HERE, **env})
         stays = [run.result_dir / "stay-2"]
         stays[0].touch()
         run.members(*(home or (0,)))
-        station = join(run, kind=Apart)
-        stays.append(station.result_dir / "stay-2")
+        agent = join(run, kind=Apart)
+        stays.append(agent.result_dir / "stay-2")
         stays[1].touch()
         if waits:
-            (station.result_dir / "stay-20").touch()
-        station.members(*others)
-        station.until(lambda: set(others) <= set(station.workers), what=f"workers on {others}")
+            (agent.result_dir / "stay-20").touch()
+        agent.members(*others)
+        agent.until(lambda: set(others) <= set(agent.workers), what=f"workers on {others}")
         for stay in stays:
             stay.unlink()
         run.until_workers(len(others) + len(home or (0,)))
         if not home:
             run.members()
             run.until_workers(len(others))
-        return run, station
+        return run, agent
 
     return begin
 
@@ -50,7 +50,7 @@ def same(run, one) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_what_is_written_elsewhere_is_at_home_before_it_is_in_the_journal(apart, fixed):
+def test_what_is_written_elsewhere_is_at_the_head_node_before_it_is_in_the_journal(apart, fixed):
     one = fixed(*LONG)
     run, other = apart((), (10, 11))
     assert (run.wait(), other.wait()) == (0, 0), run.tail()
@@ -61,14 +61,14 @@ def test_what_is_written_elsewhere_is_at_home_before_it_is_in_the_journal(apart,
     assert not run.events("resumed"), run.tail()
 
 
-def test_workers_elsewhere_begin_with_the_state_that_home_has(apart, fixed):
+def test_workers_elsewhere_begin_with_the_state_that_the_head_node_has(apart, fixed):
     one = fixed(*LONG)
     run, other = apart((0,), (10,))
     other.members()
     run.until_workers(1)
     run.members()
     run.until(lambda: run.events("suspended"), what="suspended")
-    assert not checkpoint.engine_path(other.result_dir).exists(), "home's worker has written it"
+    assert not checkpoint.engine_path(other.result_dir).exists(), "the head node's worker has written it"
     other.members(10, 11)
     run.until_workers(2)
     other.members()
@@ -98,7 +98,7 @@ def test_a_driver_that_dies_costs_no_step_where_home_has_a_worker(apart, fixed):
     same(run, one)
 
 
-def test_a_driver_that_dies_without_a_worker_at_home_goes_on_from_the_last_state_that_home_has(apart, fixed):
+def test_a_driver_that_dies_without_a_worker_at_the_head_node_goes_on_from_the_last_state_that_the_head_node_has(apart, fixed):
     one = fixed(*LONG)
     run, other = apart((), (10, 11))
     os.kill(run.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ FAILS = """
 """
 
 
-def test_a_worker_elsewhere_that_fails_alone_leaves_its_state_at_home(apart, fixed):
+def test_a_worker_elsewhere_that_fails_alone_leaves_its_state_at_the_head_node(apart, fixed):
     one = fixed(*LONG)
     run, other = apart((), (10,), script=HELD.replace("\n    def on_epoch_begin(self, epoch):\n", FAILS), waits=True)
     (other.result_dir / "fail").touch()
@@ -143,7 +143,7 @@ def test_a_worker_elsewhere_that_fails_alone_leaves_its_state_at_home(apart, fix
     assert run.events("resumed")[0].step in steps
 
 
-def test_a_home_that_must_not_go_on_takes_the_others_along(apart, fixed):
+def test_a_head_node_that_must_not_go_on_takes_the_others_along(apart, fixed):
     one = fixed(*LONG)
     run, _ = apart((0,), (10,))
     run.members(suspend=True)

@@ -14,7 +14,7 @@ TEXT_LIMIT = 2200  # of what is longer the filter's own limit says why
 
 
 @dataclass(frozen=True)
-class Asked:
+class TableQuery:
     """`columns`: keys in their order; none: the usual ones. `pinned`: those that stay at the left. `sort`: a column's key, `group`: of one
     that runs are put together by."""
 
@@ -35,10 +35,10 @@ class Asked:
         return urlencode([pair for pair in pairs if pair[1]])
 
 
-def read(query: QueryDict) -> Asked:
+def read(query: QueryDict) -> TableQuery:
     """Whatever stands there: what cannot be is left out."""
     sort, page = _text(query, "sort"), query.get("page", "1")
-    return Asked(
+    return TableQuery(
         filter=_text(query, "filter").strip(),
         sort=sort.removeprefix("-"),
         descending=sort.startswith("-"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edt_client import events
-from edt_client.cli import shown
+from edt_client.cli import output
 from edt_client.errors import NoAnswer
 from edt_client.plots import braille, svg
 from edt_client.things import Curve, RunFacts, Slot, read
@@ -61,7 +61,7 @@ def test_what_a_newer_studio_says_beside_it_is_left_out() -> None:
 
 def test_what_people_write_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["lr [0.1]", "[red]", "a [/] b", "\x1b[2Jcleared\rover\x07", "two\nlines", "Grüße 你好"]
-    shown.table(("name", "state"), [(name, shown.literal("[dim]", "green")) for name in names])
+    output.table(("name", "state"), [(name, output.literal("[dim]", "green")) for name in names])
     said = capsys.readouterr().out
     for words in ("lr [0.1]", "[red]", "a [/] b", "\ufffd[2Jcleared\ufffdover\ufffd", "two", "lines", "Grüße 你好", "[dim]"):
         assert words in said

@@ -13,7 +13,7 @@ from tests.engine.scripts import HELD, LOOP, SMALL
 from tests.engine.test_loop import same
 from tests.engine.test_streams_trained import SCRIPTS
 from training_runtime.elastic.multinode import rendezvous
-from training_runtime.elastic.multinode.station import AGAIN
+from training_runtime.elastic.multinode.remote_agent import AGAIN
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.errors import ProtocolError
 
@@ -22,24 +22,24 @@ LONG = ("--epochs", "24", "--samples", "115")
 
 @pytest.fixture
 def together(start, join):
-    """together(home, *others, **env) -> the run and its stations, each with a worker on these slots, from the third epoch on."""
+    """together(home, *others, **env) -> the run and its remote agents, each with a worker on these slots, from the third epoch on."""
 
     def begin(home: tuple[int, ...], *others: tuple[int, ...], **env: str):
         run = start(HELD, *LONG, env={**HERE, **env})
         stay = run.result_dir / "stay-2"
         stay.touch()
-        stations = [join(run) for _ in others]
+        agents = [join(run) for _ in others]
         run.members(*home)
-        for station, slots in zip(stations, others, strict=True):
-            station.members(*slots)
-        for station, slots in zip(stations, others, strict=True):
-            station.until(lambda station=station, slots=slots: set(slots) <= set(station.workers), what=f"workers on {slots}")
+        for agent, slots in zip(agents, others, strict=True):
+            agent.members(*slots)
+        for agent, slots in zip(agents, others, strict=True):
+            agent.until(lambda agent=agent, slots=slots: set(slots) <= set(agent.workers), what=f"workers on {slots}")
         each_runs_it = env.get("EDT_START_METHOD") == "spawn"
         ran = 1 + len(others) + each_runs_it * sum(map(len, (home, *others)))
         run.until(lambda: len((run.result_dir / "ran").read_text().split()) == ran, what="all have run the script")
         stay.unlink()
         run.until_workers(sum(map(len, (home, *others))))
-        return run, *stations
+        return run, *agents
 
     return begin
 
@@ -48,7 +48,7 @@ def together(start, join):
 def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(together, fixed):
     one = fixed(*LONG)
     run, near, far = together((0, 1), (10,), (20,))
-    run.members()  # nobody is left at home
+    run.members()  # nobody is left at the head node
     run.until_workers(2)
     far.members()
     run.until_workers(1)
@@ -79,20 +79,20 @@ def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(togethe
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("at_home", [True, False], ids=["beside those at home", "alone"])
-def test_a_machine_that_goes_down_is_done_without(together, fixed, at_home):
+@pytest.mark.parametrize("at_head_node", [True, False], ids=["beside those at the head node", "alone"])
+def test_a_machine_that_goes_down_is_done_without(together, fixed, at_head_node):
     one = fixed(*LONG)
     run, other = together((0, 1), (10, 11))
-    if not at_home:
+    if not at_head_node:
         run.members()
         run.until_workers(2)
     os.killpg(other.pid, signal.SIGKILL)  # all of its processes at once
-    if not at_home:
+    if not at_head_node:
         run.members(0)
     assert run.wait() == 0, run.tail()
     assert run.weights() == one.weights()
     assert run.train_lines() == one.train_lines()
-    assert len(run.events("resumed")) == (not at_home), run.events("generation")
+    assert len(run.events("resumed")) == (not at_head_node), run.events("generation")
 
 
 WAITS = """
