@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from celery import shared_task
@@ -22,6 +23,8 @@ from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
 _pace = Pace(share=0.3)  # of its time, so much this process plans at the most: others write meanwhile, and one plan does for what they say
+
+_holding = threading.Lock()
 
 
 @shared_task
@@ -45,8 +48,13 @@ def look_at_slots() -> None:
 
 @shared_task
 def hold_capacity() -> None:
-    """Hold as many machines of engines that lend them as was decided."""
-    pilots.look(clock.now())
+    """Hold as many machines of engines that lend them as was decided. One at a time: an engine that keeps silent until it is given up would
+    have all threads wait for it that plan as well."""
+    if _holding.acquire(blocking=False):
+        try:
+            pilots.look(clock.now())
+        finally:
+            _holding.release()
 
 
 @shared_task

@@ -3,7 +3,7 @@
 # CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh packages`
 # adds what scripts use often, `tools/setup.sh tensorflow` TensorFlow; `tools/setup.sh test` what the tests need, packages included;
 # `tools/setup.sh bench` the peers that the engine is measured against, in a folder of their own, and a benchmark goes without one that cannot
-# be had. Every reason to stop is one sentence.
+# be had; nor do tests of Ray's machines keep anybody from the others. Every reason to stop is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -73,6 +73,20 @@ if { [ "$what" = packages ] || [ "$what" = test ]; } && ! fresh packages "$packa
     grep -v '^torchvision==' requirements-packages.txt >"$venv/packages.txt"
     install --constraint requirements.txt --requirement "$venv/packages.txt"
     echo "$packages_sum" >"$venv/packages.stamp"
+fi
+if [ "$what" = test ]; then
+    ray=.cache/ray
+    ray_sum="$(cat requirements-ray.txt tools/setup.sh | cksum) $PWD"
+    if [ "$(cat "$ray/stamp" 2>/dev/null)" != "$ray_sum" ]; then
+        echo "Adding Ray for the tests, in an environment of its own"
+        rm -rf "$ray"
+        if "$venv/bin/uv" venv --quiet --no-project --python "$venv/bin/python" "$ray" &&
+            "$venv/bin/uv" pip install --quiet --python "$ray/bin/python" --requirement requirements-ray.txt; then
+            echo "$ray_sum" >"$ray/stamp"
+        else
+            echo "The tests of machines of Ray are left out: it could not be installed (the lines above say why)." >&2
+        fi
+    fi
 fi
 if [ "$what" = tensorflow ]; then
     echo "Adding TensorFlow (a large download)"

@@ -23,6 +23,8 @@ EDT_NODE_LEASE_S = env.float("EDT_NODE_LEASE_S", default=10.0)  # for which a ma
 # What starts edt-node in an allocation of another engine, as a shell reads it, and below which folder there its files are.
 EDT_PILOT_COMMAND = env.str("EDT_PILOT_COMMAND", default=f"{Path(sys.executable).parent / 'edt-node'} join")
 EDT_PILOT_FOLDER = env.str("EDT_PILOT_FOLDER", default="/tmp")  # noqa: S108
+EDT_RAY_ADDRESS = env.str("EDT_RAY_ADDRESS", default="").strip().rstrip("/")  # of Ray's dashboard, whose cluster lends machines
+EDT_RAY_TOKEN = env.str("EDT_RAY_TOKEN", default="").strip()  # that Ray's own commands have in RAY_AUTH_TOKEN
 EDT_NODE = env.str("EDT_NODE", default="local")
 EDT_MAX_UPLOAD_BYTES = env.int("EDT_MAX_UPLOAD_BYTES", default=2 << 30)
 EDT_MAX_UNPACKED_BYTES = env.int("EDT_MAX_UNPACKED_BYTES", default=8 << 30)
@@ -223,5 +225,5 @@ LOGGING = {
     "filters": {"outages": {"()": "webapp.outages.Outages"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outages"]}},
     "root": {"handlers": ["stderr"], "level": env.str("EDT_LOG_LEVEL", default="INFO")},
-    "loggers": {"django.channels.server": {"level": "WARNING"}, **CELERY_QUIET},
+    "loggers": {"django.channels.server": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, **CELERY_QUIET},
 }

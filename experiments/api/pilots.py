@@ -23,7 +23,8 @@ router = Router(tags=["nodes"])
 
 
 class Pilot(Schema):
-    """An allocation. `job`: the engine's number for it; `reason`: why it was asked for; `words`: how it is, in the engine's words."""
+    """An allocation. `job`: the engine's number or name for it; `reason`: why it was asked for; `words`: how it is, in the engine's own
+    words."""
 
     node_name: str
     job: str
@@ -61,7 +62,8 @@ class Pool(Schema):
 
 
 class PolicyChange(Body):
-    """What is left out stays as it is. `options`: of sbatch, as in "--partition=gpu --gpus=4"; `least`, `most`: pilots; `grow`: they are
+    """What is left out stays as it is. `options`: of sbatch, as in "--partition=gpu --gpus=4", or of ray job
+    submit, as in "--entrypoint-num-cpus=8"; `least`, `most`: pilots; `grow`: they are
     asked for also so that runs grow, not only so that they begin."""
 
     studio: str | None = None
@@ -83,9 +85,10 @@ class Change(PolicyChange):
 
 
 class NewPool(PolicyChange):
-    """`studio`: by default the address that this call came to."""
+    """`studio`: by default the address that this call came to. `provider`: slurm or ray."""
 
     name: str
+    provider: str = PilotPool.Provider.SLURM
     slots: int
     most: int
     reason: str = ""
@@ -118,7 +121,8 @@ def make_pilot_pool(request: HttpRequest, body: NewPool) -> Status[Pool]:
     user = person(request)
     access.rules(user, need="admin")
     here = {"studio": settings.EDT_PUBLIC_URL or request.build_absolute_uri("/")}
-    return Status(201, _shown(services.create_pool(by=user, name=body.name, reason=body.reason, **{**here, **body.changes()})))
+    policy = {"provider": body.provider, **here, **body.changes()}
+    return Status(201, _shown(services.create_pool(by=user, name=body.name, reason=body.reason, **policy)))
 
 
 @router.get("/pilot-pools/{str:pool}", response=Pool)

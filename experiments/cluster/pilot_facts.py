@@ -11,6 +11,7 @@ from typing import cast
 
 from experiments.cluster import snapshot
 from experiments.cluster.providers import Provider
+from experiments.cluster.ray import Ray
 from experiments.cluster.slurm import Slurm
 from experiments.models import ClusterRules, EnvironmentBuild, Grant, PilotPool
 from experiments.models import Pilot as Row
@@ -18,7 +19,7 @@ from training_runtime.protocol import Device
 from training_runtime.scheduling import capacity
 from training_runtime.scheduling.capacity import Decision, Need, Phase, Policy, Shape, Trouble
 
-PROVIDERS: dict[str, Provider] = {PilotPool.Provider.SLURM: Slurm()}
+PROVIDERS: dict[str, Provider] = {PilotPool.Provider.SLURM: Slurm(), PilotPool.Provider.RAY: Ray()}
 COMING = (Row.Phase.ASKED, Row.Phase.WAITING, Row.Phase.STARTING)
 LIVE = (*COMING, Row.Phase.HERE, Row.Phase.LEAVING, Row.Phase.ENDING)
 LONGEST_NOTICE_S = 300

@@ -68,9 +68,9 @@ def _follow(row: Pilot, found: Mapping[str, Lease], provider: Provider, now: dt.
         return
     before = row.phase, row.words, row.job
     row.job, row.words = lease.id, lease.words[:1000]
-    row.ends_at = now + dt.timedelta(seconds=lease.left_s) if lease.left_s is not None and lease.standing == "running" else row.ends_at
     if lease.standing == "running":
         row.began_at = row.began_at or now
+        row.ends_at = _end_of(row.began_at, lease, now) or row.ends_at
     if row.phase in (Phase.ASKED, Phase.WAITING, Phase.STARTING):
         row.phase = _phase(row, lease, now)
     if lease.standing == "ending":
@@ -81,6 +81,12 @@ def _follow(row: Pilot, found: Mapping[str, Lease], provider: Provider, now: dt.
     _hurry(row, provider, now)
     if before != (row.phase, row.words, row.job):
         notify.changed("cluster", "pilots")
+
+
+def _end_of(began_at: dt.datetime, lease: Lease, now: dt.datetime) -> dt.datetime | None:
+    if lease.left_s is not None:
+        return now + dt.timedelta(seconds=lease.left_s)
+    return began_at + dt.timedelta(seconds=lease.lasts_s) if lease.lasts_s is not None else None
 
 
 def _phase(row: Pilot, lease: Lease, now: dt.datetime) -> Phase:
@@ -110,7 +116,8 @@ def _has_ended(row: Pilot, lease: Lease | None, provider: Provider, now: dt.date
     """Its allocation is over, so none of its processes is left: its runs need wait for nothing."""
     words = provider.ending(row.job) or (lease.words if lease is not None else "")
     said = f"{row.pool.get_provider_display()} says: {words}" if words else f"{row.pool.get_provider_display()} knows no more of it."
-    _end(row, said, now=now, failed=row.joined_at is None and row.released_at is None)
+    unserved = lease is not None and lease.unserved
+    _end(row, said, now=now, failed=row.joined_at is None and row.released_at is None and not unserved)
 
 
 def _end(row: Pilot, words: str, *, now: dt.datetime, failed: bool) -> None:
@@ -223,7 +230,7 @@ def _ask_for(row: Pilot, provider: Provider, now: dt.datetime) -> None:
     except (EngineProblem, ValueError) as problem:
         _end(row, f"{pool.get_provider_display()} refused: {problem}", now=now, failed=True)
         return
-    Pilot.objects.filter(pk=row.pk).update(job=job[:64], phase=Phase.WAITING)
+    Pilot.objects.filter(pk=row.pk).update(job=job[:128], phase=Phase.WAITING)
     log.info("Pilot %s of pool %s was asked for: job %s. %s", row.node_name, pool.name, job, row.reason)
 
 
@@ -247,7 +254,10 @@ def _cancel_strangers(found: Mapping[str, Lease], provider: Provider) -> None:
     for number, lease in numbers.items():
         if number not in known:
             log.warning("Job %s (%s) is a pilot that this studio knows nothing of: it is ended.", lease.id, lease.name)
-            provider.release(lease.id, begun=lease.standing == "running", hurry=False)
+            try:
+                provider.release(lease.id, begun=lease.standing == "running", hurry=False)
+            except EngineProblem as problem:  # it is tried again
+                log.warning("Job %s cannot be ended now: %s", lease.id, problem)
 
 
 def name_of(row: Pilot) -> str:

@@ -1,4 +1,4 @@
-"""Engines that lend machines (Slurm, ...): what the studio asks of each. An engine stays the authority on who may use which machine."""
+"""Engines that lend machines (Slurm, Ray): what the studio asks of each. An engine stays the authority on who may use which machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class EngineProblem(Exception):
 
 @dataclass(frozen=True)
 class Offer:
-    """What can be asked for, as the engine has it. `name`: a partition or the like; `words`: its machines and limits."""
+    """What can be asked for, as the engine has it. `option`: with what it is asked for; `words`: its machines and limits."""
 
-    name: str
+    option: str
     words: str
     usable: bool
 
@@ -40,17 +40,23 @@ class Order:
 
 @dataclass(frozen=True)
 class Lease:
-    """An allocation as the engine sees it. `left_s`: until it ends, where that is known. `words`: in the engine's words."""
+    """An allocation as the engine sees it. `left_s`: until it ends, where that is known. `words`: in the engine's words. `lasts_s`: for how
+    long in all, where the engine knows no end of it. `unserved`: it has ended because there was no room for it for too long."""
 
     id: str
     name: str
     standing: Standing
     left_s: float | None
     words: str
+    lasts_s: float | None = None
+    unserved: bool = False
 
 
 class Provider(Protocol):
-    """Any method raises EngineProblem."""
+    """Any method raises EngineProblem. `options_of`: whose options an administrator types; `example`: of some."""
+
+    options_of: str
+    example: str
 
     def offers(self) -> Sequence[Offer]: ...
 

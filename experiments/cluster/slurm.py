@@ -63,6 +63,9 @@ exit "$status"
 class Slurm:
     """See `providers.Provider`."""
 
+    options_of = "sbatch"
+    example = "--partition=gpu --gpus=4 --account=lab"
+
     def offers(self) -> Sequence[Offer]:
         lines = _run("sinfo", "--noheader", "--format=%R|%a|%l|%D|%c|%m|%G").splitlines()
         return [_offer(*line.split("|")) for line in lines if line.count("|") == 6]
@@ -130,7 +133,7 @@ def seconds(text: str) -> float | None:
 
 def _offer(name: str, available: str, longest: str, machines: str, cpus: str, memory: str, gres: str) -> Offer:
     words = f"{machines} machines of {cpus} CPUs and {memory} MB" + ("" if gres == "(null)" else f", {gres}") + f", at most {longest}"
-    return Offer(name.rstrip("*"), words, usable=available == "up")
+    return Offer(f"--partition={name.rstrip('*')}", words, usable=available == "up")
 
 
 def _lease(number: str, name: str, state: str, left: str, where: str, reason: str) -> Lease:

@@ -1,4 +1,5 @@
-"""Machines that are held of an engine which lends them (Slurm): what an administrator allows, and each allocation that was asked for."""
+"""Machines that are held of an engine which lends them (Slurm, Ray): what an administrator allows, and each allocation that was asked
+for."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ class PilotPool(models.Model):
     the rest by cluster.pilots: `words` is what was last decided, `failures` how many attempts in a row came to nothing, `problem` why, in
     the engine's own words; `kind`: of the machines that it has lent (`machine_pools.kind`).
 
-    `options`: further ones of sbatch, as they are typed in a shell. `grow`: pilots are also asked for so that runs grow, not only so that
-    they begin. `studio`: the address under which pilots call.
+    `options`: of the engine's command for a job (sbatch, ray job submit), as they are typed in a shell. `grow`: pilots are also asked for
+    so that runs grow, not only so that they begin. `studio`: the address under which pilots call.
     """
 
     class Provider(models.TextChoices):
         SLURM = "slurm", "Slurm"
+        RAY = "ray", "Ray"
 
     name = models.CharField(max_length=40, unique=True)
     provider = models.CharField(max_length=16, choices=Provider, default=Provider.SLURM)
@@ -47,9 +49,9 @@ class PilotPool(models.Model):
 class Pilot(models.Model):
     """One allocation, and the machine that joins from it under `node_name`. Written by cluster.pilots.
 
-    `job`: the engine's number for it, empty until it has said one. `ends_at`: of the allocation. `idle_since`: since when nobody needs it.
-    `useful`: a run has held slots of it. `reason`: why it was asked for; `words`: how it is, in the engine's words; `leave_reason`: why it
-    is given back.
+    `job`: the engine's number or name for it, empty until it has said one. `ends_at`: of the allocation. `idle_since`: since when nobody
+    needs it. `useful`: a run has held slots of it. `reason`: why it was asked for; `words`: how it is, in the engine's words;
+    `leave_reason`: why it is given back.
     """
 
     class Phase(models.TextChoices):
@@ -63,7 +65,7 @@ class Pilot(models.Model):
 
     pool = models.ForeignKey(PilotPool, on_delete=models.CASCADE, related_name="pilots")
     node_name = models.CharField(max_length=63)
-    job = models.CharField(max_length=64, blank=True)
+    job = models.CharField(max_length=128, blank=True)
     phase = models.CharField(max_length=16, choices=Phase, default=Phase.ASKED)
     made_at = models.DateTimeField()
     began_at = models.DateTimeField(null=True)

@@ -52,6 +52,8 @@ def foreseen(pool: PilotPool, *, now: dt.datetime) -> Sequence[str]:
 
 def offers(provider: str) -> tuple[Sequence[Offer], str]:
     """What the engine lends, and why that cannot be said."""
+    if provider not in PROVIDERS:
+        raise Http404("There is no such engine.")
     try:
         return PROVIDERS[provider].offers(), ""
     except EngineProblem as problem:

@@ -22,7 +22,7 @@ LEAST_WALLTIME, MOST_WALLTIME = 2, 60 * 24 * 60  # minutes
 MOST_IDLE = 60 * 24 * 30
 FIELDS = {
     "studio": "the studio's address",
-    "options": "options of sbatch",
+    "options": "options",
     "slots": "slots of a pilot",
     "device": "device",
     "least": "pilots at least",
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def create_pool(*, by: User, name: str, reason: str = "", now: dt.datetime | None = None, **given: Any) -> PilotPool:
-    """A pool of pilots. `given`: see FIELDS. Fields: name and those."""
+    """A pool of pilots. `given`: see FIELDS, and `provider`, which stays as it is. Fields: name and those."""
     now = now or clock.now()
     if not _NAME.fullmatch(name):
         checks.refuse("name", "Small letters, digits and dashes only, at most 40, beginning and ending with a letter or a digit.")

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
+from experiments.cluster.pilot_facts import PROVIDERS
 from experiments.forms.common import attempt
 from experiments.models import PilotPool, Slot
 from experiments.ops import clock
@@ -22,7 +23,7 @@ from experiments.views.responses import act, done, later, page, person
 
 WORDS = {
     "studio": ("Studio's address", "Under which pilots reach the studio from the machines of the engine."),
-    "options": ("Options of sbatch", "As in --partition=gpu --gpus=4 --account=lab. What a job runs and as whom cannot be chosen here."),
+    "options": ("Options", "What a job runs and as whom cannot be chosen here."),
     "slots": ("Slots of a pilot", "How many it shares out: its GPUs, or its CPU slots."),
     "device": ("Slots are", ""),
     "least": ("At least", "So many pilots are held whatever happens."),
@@ -44,15 +45,25 @@ class PoolForm(forms.Form):
     walltime_minutes = forms.IntegerField(min_value=1, initial=240)
     grow = forms.BooleanField(required=False)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, provider: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, (label, text) in WORDS.items():
             self.fields[name].label, self.fields[name].help_text = label, text
+        self.fields["options"].help_text = f"{_examples(provider)} {WORDS['options'][1]}"
+        if provider is not None:
+            self.fields["options"].label = f"Options of {PROVIDERS[provider].options_of}"
+
+
+def _examples(provider: str | None) -> str:
+    if provider is not None:
+        return f"As in {PROVIDERS[provider].example}."
+    return f"{', or '.join(f'of {each.options_of} as in {each.example}' for each in PROVIDERS.values()).capitalize()}."
 
 
 class NewPoolForm(PoolForm):
     name = forms.CharField(max_length=40, help_text="Its machines are called so, with a number: gpu-1, gpu-2.")
-    field_order = ("name",)
+    provider = forms.ChoiceField(choices=PilotPool.Provider.choices, label="Engine", help_text="What lends the machines.")
+    field_order = ("name", "provider")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -71,7 +82,8 @@ def index(request: HttpRequest) -> HttpResponse:
         "crumbs": [("Cluster", reverse("cluster"))],
         "form": form,
         "rows": later(selected.pools),
-        "offers": later(lambda: selected.offers(PilotPool.Provider.SLURM)),
+        "engines": PilotPool.Provider.choices,
+        "offers": later(lambda: selected.offers(request.GET.get("engine", ""))),
     }
     return page(request, "cluster/pilots.html", context, parts={"pools": "cluster/_pilot_pools.html", "offers": "cluster/_offers.html"})
 
@@ -81,7 +93,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponse:
     """One of them: what it holds and why, and its policy."""
     user = person(request)
     found = selected.pool(user, name)
-    form = PoolForm(request.POST or None, initial={each: getattr(found, each) for each in WORDS})
+    form = PoolForm(request.POST or None, provider=found.provider, initial={each: getattr(found, each) for each in WORDS})
     if request.method == "POST" and form.is_valid():
         changed = attempt(form, lambda: services.change_pool(found, by=user, **form.cleaned_data))
         if changed is not None:
@@ -102,7 +114,7 @@ def preview(request: HttpRequest, name: str) -> HttpResponse:
     """What the policy in the form would do now, as a fragment. Writes nothing."""
     user = person(request)
     found = selected.pool(user, name)
-    form = PoolForm(request.GET)
+    form = PoolForm(request.GET, provider=found.provider)
     if not form.is_valid():
         problem = " ".join(str(error) for errors in form.errors.values() for error in errors)
         return render(request, "cluster/_foreseen.html", {"problem": problem})

@@ -124,11 +124,11 @@ class Engine:
                 process.wait(10)
             process.kill()
             process.wait(10)
-        _kill_all_of(self.folder)
+        kill_all_of(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _kill_all_of(folder: Path) -> None:
+def kill_all_of(folder: Path) -> None:
     """What has the folder on its command line, in its environment or as its own: steps of jobs, and machines that have joined from them."""
     import psutil
 

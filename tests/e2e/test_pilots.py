@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.joined import Joined, line_for
 from tests.e2e.slurm import Engine, needs_slurm, slurm
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_joining import drains, gets_on, submits
 from tests.e2e.test_mishaps import state
-from tests.e2e.test_story import steps_in_journal
+from tests.e2e.test_story import journal, steps_in_journal
 from tests.engine.harness import weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), needs_slurm]
@@ -91,3 +92,39 @@ def test_slurm_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_wa
     wait_until(lambda: studio.rows(machines) == [("local",)], lambda: f"and is no machine any more\n{words(studio)}\n{studio.tail()}")
     assert "nobody has needed it for" in words(studio)
     assert not list((engine.folder / "pilots").iterdir()), "it has left nothing behind"
+
+
+@pytest.fixture
+def plain(studio: Studio) -> Iterator[Joined]:
+    """A machine on which somebody has run `edt-node join`."""
+    machine = Joined(studio, "beta", line_for(studio, "beta", slots=2), data=studio.home / "data")
+    try:
+        machine.arrives()
+        yield machine
+    finally:
+        machine.close()
+
+
+def test_a_run_moves_between_a_plain_machine_and_a_pilot_of_slurm_without_a_step_lost(
+    studio: Studio, engine: Engine, plain: Joined, tmp_path: Path
+) -> None:
+    drains(studio, beta=True)
+    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 3")
+    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=90)
+    shell(studio, POOL.format(url=studio.url, idle=0.05))
+
+    drains(studio, local=True, beta=False)
+    moved = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
+    gets_on(studio, moved, on="beta")
+    assert engine.jobs() == [], "it has what it needs"
+    drains(studio, beta=True)
+    gets_on(studio, moved, on="work-1")
+    drains(studio, **{"beta": False, "work-1": True})
+    gets_on(studio, moved, on="beta", steps=1)
+    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{studio.tail()}\n{plain.tail()}", deadline_s=90)
+    assert all_steps_once(studio, moved), "no step was lost or repeated"
+    assert [event["kind"] for event in journal(studio, moved)].count("resumed") == 2
+    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
+    assert weights(plain.folder(moved)) == weights(studio.folder(straight))
+    wait_until(lambda: engine.jobs() == [], lambda: f"the pilot is given back\n{words(studio)}\n{engine.tail()}")
+    assert plain.leaves() == 0

@@ -36,7 +36,14 @@ def test_the_first_death_costs_no_wait_and_the_next_ever_more() -> None:
 
 def test_the_node_host_gets_what_it_needs_and_nothing_else() -> None:
     given = {
-        **{"EDT_REDIS_URL": "x", "DATABASE_URL": "x", "POSTGRES_PASSWORD": "x", "HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x"},
+        **{
+            "EDT_REDIS_URL": "x",
+            "DATABASE_URL": "x",
+            "POSTGRES_PASSWORD": "x",
+            "HF_TOKEN": "x",
+            "EDT_RAY_TOKEN": "x",
+            "AWS_SECRET_ACCESS_KEY": "x",
+        },
         **{"EDT_EMAIL_URL": "smtp+tls://u:hunter2@h:587", "SENTRY_DSN": "x", "HTTPS_PROXY": "http://u:p@proxy", "AWS_ACCESS_KEY_ID": "x"},
         **{"DJANGO_SETTINGS_MODULE": "x", "MY_API_KEY": "x", "PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "EDT_SANDBOX": "required"},
     }

@@ -52,6 +52,7 @@ def addresses(studio: Seeded) -> dict[str, str]:
         "sharing": "/cluster/sharing/",
         "pilots": "/cluster/pilots/",
         "pool of pilots": "/cluster/pilots/gpu/",
+        "pool of pilots of Ray": "/cluster/pilots/shared/",
         "add a machine": "/cluster/nodes/new/?arriving=beta",
         "instance groups": "/cluster/groups/",
         "instance group": "/cluster/groups/EDT%20Studio/",

@@ -19,6 +19,7 @@ ADMINISTRATORS = (
     "add a machine",
     "pilots",
     "pool of pilots",
+    "pool of pilots of Ray",
 )  # of the cluster: pages of theirs
 
 
