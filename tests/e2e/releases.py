@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
     dependencies = [("experiments", "{last}")]
     operations = [
         migrations.CreateModel(
-            name="NextRelease", fields=[("id", models.BigAutoField(primary_key=True)), ("words", models.TextField(default="x"))]
+            name="NextRelease{number}", fields=[("id", models.BigAutoField(primary_key=True)), ("words", models.TextField(default="x"))]
         )
     ]
 """
@@ -80,4 +80,4 @@ def _patch(path: Path, line: str, *, before: str = "", after: str = "") -> None:
 def _add_migration(folder: Path) -> None:
     last = max(path.stem for path in folder.glob("[0-9]*.py"))
     number = int(last[:4]) + 1
-    (folder / f"{number:04}_next_release.py").write_text(MIGRATION.format(last=last))
+    (folder / f"{number:04}_next_release.py").write_text(MIGRATION.format(last=last, number=number))

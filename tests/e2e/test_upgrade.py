@@ -24,7 +24,7 @@ from tests.e2e.test_mishaps import state
 from tests.e2e.test_story import journal, steps_in_journal
 from tests.engine.harness import weights
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(590)]
 EPOCHS = "main.py --epochs 8"
 
 
@@ -42,8 +42,13 @@ def installed() -> Iterator[Path]:
 
 
 @pytest.fixture
-def studio(installed: Path) -> Iterator[Studio]:
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2", **releases.SETTINGS}, code=installed / "studio")
+def lease_s() -> int:
+    return 2
+
+
+@pytest.fixture
+def studio(installed: Path, lease_s: int) -> Iterator[Studio]:
+    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": str(lease_s), **releases.SETTINGS}, code=installed / "studio")
     try:
         studio.start()
         shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
@@ -169,7 +174,7 @@ def scene(studio: Studio, beta: Joined, installed: Path, tmp_path: Path) -> Scen
 def test_studio_host_and_a_joined_machine_are_upgraded_while_runs_train(scene: Scene, tmp_path: Path) -> None:
     studio = scene.studio
     scene.upgrades_the_studio()
-    assert studio.rows("SELECT 1 FROM sqlite_master WHERE name = 'experiments_nextrelease'"), "the database is that of the next release"
+    assert studio.rows("SELECT 1 FROM sqlite_master WHERE name LIKE 'experiments_nextrelease%'"), "the database is that of the next release"
     assert (scene.hosts_now(), scene.drivers_now()) == (scene.hosts, scene.drivers)
     assert (speaks(studio, "local"), speaks(studio, "beta")) == scene.old, "both are a version behind"
     scene.completes(submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 1"))
@@ -179,6 +184,36 @@ def test_studio_host_and_a_joined_machine_are_upgraded_while_runs_train(scene: S
     scene.upgrades_the_machine()
     assert (scene.hosts_now()[1] != scene.hosts[1], scene.drivers_now()) == (True, scene.drivers)
 
+    all_went_well(scene)
+
+
+@pytest.mark.parametrize("lease_s", [15])
+def test_what_is_two_versions_behind_is_refused_or_replaced_and_its_runs_go_on_once_it_is_upgraded(scene: Scene) -> None:
+    studio, beta, released = scene.studio, scene.beta, scene.installed
+    types(studio, "stop --keep-training")
+    for _ in range(2):
+        releases.upgrade(released / "studio")
+    studio.start()
+    scene.trains_on(scene.here, "under a host of the new release")
+    wait_until(lambda: speaks(studio, "local") == scene.old[0] + 2, scene.words)
+    assert (scene.hosts_now()[0] != scene.hosts[0], scene.drivers_now()[0]) == (True, scene.drivers[0])
+
+    wait_until(lambda: "and this machine version" in beta.log.read_text(), lambda: f"it is told who is behind\n{scene.words()}")
+    assert "edt-node join --replace" in beta.log.read_text()
+    written = beta.folder(scene.there) / "journal.jsonl"
+    wait_until(lambda: '"kind":"suspended"' in written.read_text(), lambda: f"its run suspends by itself\n{scene.words()}")
+    assert (scene.hosts_now()[1], speaks(studio, "beta")) == (scene.hosts[1], scene.old[1])
+    for _ in range(2):
+        releases.upgrade(released / "beta")
+    beta.start("--replace")
+    gets_on(studio, scene.there, on="beta")
+    assert speaks(studio, "beta") == scene.old[1] + 2
+    all_went_well(scene)
+
+
+def all_went_well(scene: Scene) -> None:
+    """Both runs end with every step done once, by the drivers that they began with, and the bits of the one that nobody disturbed."""
+    studio = scene.studio
     for run in (scene.here, scene.there):
         scene.completes(run)
         steps = steps_in_journal(studio, run)

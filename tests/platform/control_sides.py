@@ -39,6 +39,15 @@ version = cast.definition(project, by=alice, max_slots=1)
 services.create_and_run(project, by=alice, name="one", versions=[version])
 print(TrainingRun.objects.order_by("pk").last().pk)
 """
+_HANGS = """
+import os, signal
+from django.db import transaction
+from experiments.cluster import snapshot
+with transaction.atomic():
+    snapshot.lock_rules()
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+HANGS_WITH_THE_LOCK = f"{sys.executable} manage.py shell --no-imports --command '{_HANGS}'"
 TWICE = """
 SELECT a.id FROM experiments_grant a JOIN experiments_grant b ON a.slot_id = b.slot_id AND a.id < b.id
 WHERE a.granted_at < COALESCE(b.released_at, 'infinity') AND b.granted_at < COALESCE(a.released_at, 'infinity')
@@ -142,6 +151,8 @@ def running() -> Iterator[ControlSides]:
                 sides.manage("prepare")
                 for name, command in zip(("host", "agent"), printed_commands("## Several machines"), strict=True):
                     sides.start(name, command)
+                (ingest,) = [line for line in printed_commands("## A standby") if "--queues ingest" in line]
+                sides.start("ingest", ingest, EDT_SIDE="one")
                 for name in SIDES:
                     sides.start_side(name)
                 wait_until(sides.holder, lambda: f"one of them has the clock\n{sides.words()}")

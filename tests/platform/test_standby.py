@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-import sys
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from tests.domain import postgres
-from tests.e2e.studio import wait_until
-from tests.platform.control_sides import SIDES, TWICE, ControlSides, running
+from tests.e2e.studio import free_port, printed_commands, wait_until
+from tests.platform.control_sides import HANGS_WITH_THE_LOCK, SIDES, TWICE, ControlSides, running
 
 pytestmark = [
     pytest.mark.timeout(500),
     pytest.mark.skipif(postgres.programs() is None, reason="the PostgreSQL wheel is not installed"),
 ]
-HANGS = """
-import os, signal
-from django.db import transaction
-from experiments.cluster import snapshot
-with transaction.atomic():
-    snapshot.lock_rules()
-    os.kill(os.getpid(), signal.SIGSTOP)
-"""
 
 
 @pytest.fixture
@@ -51,8 +44,23 @@ def gets_slots(sides: ControlSides, what: str) -> None:
     )
 
 
+def serves_pages(sides: ControlSides) -> None:
+    """With a web process of its own, as it is printed but for the port."""
+    (command,) = [line for line in printed_commands("## A standby") if "webapp.studio.web" in line]
+    port = free_port()
+    sides.start("web", command.replace("8000", str(port)))
+
+    def is_ready() -> bool:
+        with contextlib.suppress(OSError):
+            return int(urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).status) == 200
+        return False
+
+    wait_until(is_ready, lambda: f"its pages are there\n{sides.words()}")
+
+
 def test_the_other_side_takes_over_when_the_one_with_the_clock_is_killed_or_stopped(sides: ControlSides) -> None:
     sides.plan_go_on("with both")
+    serves_pages(sides)
     first = sides.holder()
     sides.kill(first)
     takes_over(sides, other(first))
@@ -80,7 +88,7 @@ def test_plans_go_on_when_the_database_was_away_and_when_somebody_hangs_with_the
     sides.plan_go_on("after the database was away", deadline_s=90)
     gets_slots(sides, "after the database was away")
 
-    sides.start("hangs", f"{sys.executable} manage.py shell --no-imports --command '{HANGS}'")
+    sides.start("hangs", HANGS_WITH_THE_LOCK)
     waits = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%clusterrules%FOR UPDATE%'"
     wait_until(lambda: sides.rows(waits), "somebody hangs with the lock that every plan takes")
     sides.plan_go_on("once the database has given it up", deadline_s=90)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from training_runtime import protocol
+from training_runtime import journal, protocol
 from training_runtime.host.state import Saved
 from training_runtime.node import messages
 from training_runtime.version_skew import ProtocolVersion
@@ -34,7 +34,9 @@ class Conversation(NamedTuple):
 
 HOST = Conversation("host", protocol.SPOKEN, (*typing.get_args(protocol.Message), Saved))  # and what a host leaves to the next
 STREAM = Conversation("stream", messages.SPOKEN, typing.get_args(messages.Message))
-CONVERSATIONS = (HOST, STREAM)
+JOURNAL = Conversation("journal", ProtocolVersion(journal.VERSION, journal.VERSION), tuple(journal.KINDS.values()))
+CONVERSATIONS = (HOST, STREAM)  # in which both sides say their version; a journal's is that of its form
+RECORDED = (*CONVERSATIONS, JOURNAL)
 
 
 def inner(kind: Any) -> Iterator[type[Any]]:
@@ -78,7 +80,11 @@ def example(kind: Any, *, all_fields: bool) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        sent = {each.name for each in dataclasses.fields(kind) if all_fields or not has_default(each) or each.name in ("type", "version")}
+        sent = {
+            each.name
+            for each in dataclasses.fields(kind)
+            if all_fields or not has_default(each) or each.name in ("type", "kind", "version")
+        }
         return {name: example(hint, all_fields=all_fields) for name, hint in hints.items() if name in sent}
     if origin is Literal:
         return arguments[-1]
@@ -123,6 +129,6 @@ def changes(before: Fields, after: Fields) -> list[str]:
 
 
 if __name__ == "__main__":
-    for each in CONVERSATIONS:
+    for each in RECORDED:
         path(each, each.spoken.version).write_text(json.dumps(record(each), indent=1) + "\n")
         sys.stdout.write(f"{path(each, each.spoken.version)}\n")

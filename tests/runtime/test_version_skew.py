@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.runtime import recorded
-from tests.runtime.recorded import HOST, STREAM, Conversation
-from training_runtime import protocol
+from tests.runtime.recorded import HOST, JOURNAL, STREAM, Conversation
+from training_runtime import journal, protocol
 from training_runtime.errors import ProtocolError, UnknownMessage
 from training_runtime.host.state import Saved
 from training_runtime.node import messages
@@ -27,6 +27,8 @@ SAYS = "Conversation {}: {}. Raise VERSION by one, set OLDEST to the version bef
 
 
 def decode(conversation: Conversation, record: str, sent: Any) -> Any:
+    if conversation is JOURNAL:
+        return journal.parse(json.dumps({"v": journal.VERSION, "run": 7, "seq": 1, "t": 1.0, **sent}).encode()).event
     if record == Saved.__name__:
         return build(Saved, sent, lenient=True)
     return protocol.decode(json.dumps(sent).encode()) if conversation is HOST else messages.decode(json.dumps(sent))
@@ -44,7 +46,7 @@ def missing(sent: Any, read: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {sent!r} is read as {read!r}"
 
 
-RECORDED = [(each, version) for each in recorded.CONVERSATIONS for version in recorded.versions(each)]
+RECORDED = [(each, version) for each in recorded.RECORDED for version in recorded.versions(each)]
 
 
 @pytest.mark.parametrize(("conversation", "version"), RECORDED, ids=lambda each: getattr(each, "name", each))
@@ -143,6 +145,16 @@ def places(kind: Any, sent: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         for argument in typing.get_args(kind):
             if dataclasses.is_dataclass(argument):
                 yield from places(argument, sent)
+
+
+@pytest.mark.parametrize("kind", JOURNAL.records, ids=lambda each: each.__name__)
+def test_a_line_of_a_journal_with_more_than_is_known_is_read_without_it(kind: Any) -> None:
+    sent = recorded.example(kind, all_fields=True)
+    before = decode(JOURNAL, kind.__name__, sent)
+    for _, place in list(places(kind, sent)):
+        place["in_the_next_version"] = [1]
+    assert decode(JOURNAL, kind.__name__, sent) == before
+    assert not recorded.changes(json.loads(recorded.path(JOURNAL, journal.VERSION).read_text())["fields"], recorded.fields(JOURNAL.records))
 
 
 KINDS = [(each, kind) for each in (HOST, STREAM) for kind in each.records]
