@@ -30,6 +30,7 @@ PREFIX = "edtn_"
 LONGEST = 128
 HINT_LENGTH = len(PREFIX) + 4
 UNUSED = dt.timedelta(days=1)  # for which a token waits for its machine
+HIGHEST_VERSION = 9999  # of what a machine may say that it speaks
 ANEW = dt.timedelta(seconds=30)  # so often all of what is wanted is read, whatever has been nudged
 
 
@@ -71,7 +72,7 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
         there = token.seen_at is not None and heard is not None and now - heard < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
         if there and token.boot != hello.boot:
             return Refused(f"Another machine is at work as {token.node_name} with a copy of this machine's home: give this one its own.")
-        spoken = ProtocolVersion(hello.version, hello.oldest)
+        spoken = ProtocolVersion(*(min(max(said, 0), HIGHEST_VERSION) for said in (hello.version, hello.oldest)))
         Node.objects.filter(pk=node.pk).update(joined=True, protocol_version=spoken.version, protocol_oldest=spoken.oldest)
         if problem := version_standing.of_joined(spoken).problem:
             notify.changed("cluster", "nodes")

@@ -104,6 +104,12 @@ def test_a_machine_too_far_apart_is_told_which_side_to_upgrade_and_may_ask_again
     assert isinstance(greet(token, Hello("id-1", "boot-1", version=7, oldest=6)), Welcome), "once it is upgraded"
 
 
+@pytest.mark.parametrize("version", [-1, 2**70])
+def test_a_version_that_cannot_be_is_refused_like_any_other(token: NodeToken, version: int) -> None:
+    assert isinstance(greet(token, Hello("id-1", "boot-1", version=version, oldest=version)), Refused)
+    assert Node.objects.get(name="beta").protocol_version in (0, joining.HIGHEST_VERSION)
+
+
 def test_another_machine_changes_nothing_of_what_is_known_of_the_version(token: NodeToken) -> None:
     greet(token)
     before = Node.objects.values("protocol_version", "protocol_oldest").get(name="beta")

@@ -35,7 +35,10 @@ def upgrade_words(behind: Behind) -> str:
     """What to do where host and studio are too far apart. `behind`: as the studio sees it, "ours" is the studio."""
     if behind == "ours":
         return "the studio is older: start the release that was there before, or a newer one"
-    return "end the host alone (`manage.py stop --host-only` there), and it is started again as the studio's release; its runs train on"
+    return (
+        "end the host's process alone (`manage.py stop --host-only` on the studio's machine, kill -9 on one that shares its folders) and "
+        "have it started again as the studio's release; its runs train on"
+    )
 
 
 def socket_path(home: Path | str, node: str) -> Path:
