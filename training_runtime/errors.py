@@ -12,6 +12,14 @@ class ProtocolError(RuntimeFailure):
     """A message between two processes of the runtime is malformed."""
 
 
+class UnknownMessage(ProtocolError):
+    """A message is of a kind that is not known here; a newer version may have sent it, and whoever gets it goes on without it."""
+
+    def __init__(self, message: str, *, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 class JournalError(RuntimeFailure):
     """A journal line is malformed."""
 

@@ -276,9 +276,17 @@ def parse(raw: bytes) -> Line:
         raise JournalError(f"unknown kind {str(record.get('kind'))[:40]!r}")
     try:
         where = build(_Place, dict(zip(("run", "seq", "t"), place, strict=True)))
-        return Line(where.run, where.seq, where.t, build(cls, _finite_back(record)))
+        return Line(where.run, where.seq, where.t, _event(cls, _finite_back(record)))
     except ProtocolError as error:
         raise JournalError(str(error)) from None
+
+
+def _event(cls: type[Event], record: dict[str, Any]) -> Event:
+    """Without the fields that are not known, which a newer driver has written: who reads for the first time reads for good."""
+    try:
+        return build(cls, record)
+    except ProtocolError:
+        return build(cls, record, lenient=True)  # looking for such fields in each line would cost more than reading it
 
 
 def read(path: Path, offset: int, *, limit_bytes: int = 4 << 20, final: bool = False) -> Batch:

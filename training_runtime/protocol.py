@@ -7,8 +7,8 @@ Everything that arrives is parsed here and nowhere else; a sender is never trust
 people give their runs do.
 
 Sender and receiver may be of different versions, since a host and its drivers outlive the studio that is updated: a field that is not known
-is ignored, one that is missing has its default. Where that is not enough VERSION is raised, and agent and host refuse each other with a
-sentence. Standard library only.
+is ignored, one that is missing has its default, a message of an unknown kind is left out. VERSION is raised by one whenever a message
+changes; versions one apart work together, others refuse each other and say which is behind (see `version_skew`). Standard library only.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training_runtime.errors import ProtocolError
 from training_runtime.gpu_health import GpuHealth
 from training_runtime.meeting import Meeting, Meets
-from training_runtime.records import build
+from training_runtime.records import build, parse_message
+from training_runtime.version_skew import ProtocolVersion
 
-VERSION = 2  # of what agent and host say to each other; 1: a host that knows no secrets of runs, 0: from before there was a number
+VERSION = 3  # of what agent and host say to each other; 2: runs over several machines were told by other names, 1: no secrets of runs
+OLDEST = 3  # of the other side that this one works with; from version 4 on it is the one before VERSION
 UNCHANGED_CODE_NS = 315_532_801_234_567_890  # when files of a run's working folder were written that are as they were uploaded (in 1980)
 MAX_LINE_BYTES = 1 << 20  # to and from a driver
 MAX_STUDIO_LINE_BYTES = 64 << 20  # between agent and host: some 60,000 live runs on one machine
+
+SPOKEN = ProtocolVersion(VERSION, OLDEST)
 
 Device = Literal["cpu", "gpu"]
 
@@ -133,6 +136,7 @@ class Apply:
     environments: tuple[WantedEnvironment, ...] = ()
     drop: tuple[str, ...] = ()
     version: int = VERSION
+    oldest: int = OLDEST
     type: Literal["apply"] = "apply"
 
 
@@ -141,6 +145,7 @@ class Subscribe:
     """Ask the node host to push an Observation whenever something changes, until the connection closes."""
 
     version: int = VERSION
+    oldest: int = OLDEST
     type: Literal["subscribe"] = "subscribe"
 
 
@@ -249,6 +254,7 @@ class Observation:
     environments: tuple[EnvironmentSeen, ...] | None = None
     folders: tuple[str, ...] | None = None
     version: int = VERSION
+    oldest: int = OLDEST
     type: Literal["observation"] = "observation"
 
 
@@ -330,16 +336,14 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes, *, limit_bytes: int = MAX_LINE_BYTES) -> Message:
-    """The record that a line holds, fields that are not known left out. Raises ProtocolError for anything else."""
-    if len(line) > limit_bytes:
-        raise ProtocolError(f"a message of {len(line)} bytes is longer than {limit_bytes}")
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from None
-    cls = _TYPES.get(str(raw.get("type"))) if isinstance(raw, dict) else None
-    if cls is None:
-        raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
+    """The record that a line holds, fields that are not known left out. Raises UnknownMessage for a kind that is not known, which a newer
+    version may have sent, ProtocolError for anything else."""
+    raw, cls = parse_message(line, _TYPES, limit_bytes=limit_bytes)
     if cls in (Apply, Subscribe, Observation):
         raw.setdefault("version", 0)
+        raw.setdefault("oldest", raw["version"])  # who says no more than that works with no other
     return typing.cast(Message, build(cls, raw, lenient=True))
+
+
+def spoken_by(message: Apply | Subscribe | Observation) -> ProtocolVersion:
+    return ProtocolVersion(message.version, message.oldest)

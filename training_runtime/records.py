@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import types
 import typing
 from typing import Any, Literal, TypeVar
 
-from training_runtime.errors import ProtocolError
+from training_runtime.errors import ProtocolError, UnknownMessage
 
 T = TypeVar("T")
 
@@ -73,3 +74,19 @@ def _record(kind: Any, raw: Any, where: str) -> Any:
         return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in raw.items()})
     except TypeError as error:
         raise ProtocolError(f"{where}: {error}") from None
+
+
+def parse_message(line: str | bytes, kinds: dict[str, type[Any]], *, limit_bytes: int) -> tuple[dict[str, Any], type[Any]]:
+    """The JSON object that a message is, and the record that its `type` names of these. Raises UnknownMessage where it names none of them,
+    ProtocolError for what is no message."""
+    if len(line) > limit_bytes:
+        raise ProtocolError(f"a message of {len(line)} bytes is longer than {limit_bytes}")
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
+    if raw["type"] not in kinds:
+        raise UnknownMessage(f"unknown message {str(raw)[:80]!r}", kind=raw["type"][:80])
+    return raw, kinds[raw["type"]]

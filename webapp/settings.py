@@ -112,11 +112,22 @@ SQLITE_OPTIONS = {
         "PRAGMA cache_size=-20000; PRAGMA mmap_size=134217728; PRAGMA journal_size_limit=67108864;"
     ),
 }
+# PostgreSQL: a client whose machine is gone, or that hangs in a transaction, keeps its locks until the server gives it up, and every plan
+# takes the same one. So after 30 s without a word, as long as the watchdog waits here; and who asks a server that is gone knows in ten.
+POSTGRESQL_OPTIONS = {
+    "options": "-c idle_in_transaction_session_timeout=30s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3",
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{EDT_HOME / 'db.sqlite3'}")}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"] |= {"ENGINE": "webapp.sqlite", "OPTIONS": dict(SQLITE_OPTIONS)}
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    DATABASES["default"]["OPTIONS"] = POSTGRESQL_OPTIONS | DATABASES["default"].get("OPTIONS", {})
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))

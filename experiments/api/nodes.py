@@ -14,6 +14,7 @@ from experiments.api.auth import person
 from experiments.api.foresight import Foresight, foreseen
 from experiments.api.paging import Page, whole
 from experiments.api.schemas import Body
+from experiments.cluster import version_standing
 from experiments.cluster.plan_preview import drained
 from experiments.cluster.snapshot import is_silent
 from experiments.models import Node as Row
@@ -36,7 +37,8 @@ class NodeSlot(Schema):
 
 
 class Node(Schema):
-    """`silent`: it has not been heard of for a while; `sandbox_level`: of the box around user code there. `title`: what people call it."""
+    """`silent`: it has not been heard of for a while; `sandbox_level`: of the box around user code there. `title`: what people call it.
+    `version_state`: how the version that it speaks stands to the studio's: unknown, same, behind, ahead or refused; `version`: in words."""
 
     name: str
     title: str
@@ -51,6 +53,8 @@ class Node(Schema):
     draining: bool
     storage_problem: str
     silent: bool
+    version_state: str
+    version: str
     last_seen_at: dt.datetime | None
     slots: list[NodeSlot]
 
@@ -109,9 +113,11 @@ class LostNode(Schema):
 
 
 def _shown(row: Row) -> Node:
-    same = [name for name in Node.model_fields if name not in ("silent", "slots")]
+    found = ("silent", "slots", "version", "version_state")
+    same = {name: getattr(row, name) for name in Node.model_fields if name not in found}
     slots = [_slot(slot) for slot in row.slots.filter(retired=False)]
-    return Node(silent=is_silent(row, clock.now()), slots=slots, **{name: getattr(row, name) for name in same})
+    version = version_standing.of(row)
+    return Node(silent=is_silent(row, clock.now()), slots=slots, version_state=version.state, version=version.words, **same)
 
 
 def _slot(slot: Slot) -> NodeSlot:

@@ -25,8 +25,9 @@ from experiments.ops import clock
 from experiments.ops.loops import Loop
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client
+from training_runtime.host.client import OtherVersion
 from training_runtime.news import news, packages
-from training_runtime.protocol import Observation
+from training_runtime.protocol import Observation, spoken_by
 
 log = logging.getLogger(__name__)
 QUEUE_PREFIX = "node."
@@ -41,7 +42,12 @@ _threads: list[HostListener] = []
 def apply(home: Path, name: str) -> None:
     """Make what runs on the node equal to what the database grants, and record what its host sees then. Raises HostUnavailable."""
     node, _ = Node.objects.get_or_create(name=name)
-    observation = client.apply(home, name, desired.desired_state(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
+    try:
+        observation = client.apply(home, name, desired.desired_state(node, now=clock.now()), timeout_s=APPLY_TIMEOUT_S)
+    except OtherVersion as error:
+        fleet.note_version(node, error.spoken)
+        raise
+    fleet.note_version(node, spoken_by(observation))
     fleet.record(observation, now=clock.now())
 
 

@@ -20,6 +20,7 @@ from experiments.models import Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from training_runtime.errors import HostUnavailable
 from training_runtime.protocol import Device, NodeFacts, Observation, RunObservation
+from training_runtime.version_skew import ProtocolVersion
 
 log = logging.getLogger(__name__)
 CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
@@ -131,6 +132,13 @@ def _end(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, 
     still = TrainingRun.objects.filter(pk=run.pk, head_node=node, state__in=LIVE).select_related("experiment").first()
     if still is not None and seen.attempt >= still.attempt and (still.leave_revision is None or still.state == RunState.STOPPING):
         endings.finish(node, still, seen, exit_code=exit_code, now=now)
+
+
+def note_version(node: Node, spoken: ProtocolVersion) -> None:
+    """Which version of the messages its host speaks, also where the studio does not work with it."""
+    if (node.protocol_version, node.protocol_oldest) != (spoken.version, spoken.oldest):
+        Node.objects.filter(pk=node.pk).update(protocol_version=spoken.version, protocol_oldest=spoken.oldest)
+        notify.changed("cluster", "nodes")
 
 
 def _note_storage(node: Node, problem: str) -> None:

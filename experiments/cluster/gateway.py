@@ -27,8 +27,9 @@ from experiments.cluster import fleet, joining, leases
 from experiments.live import notify
 from experiments.models import NodeToken
 from experiments.ops import clock
-from training_runtime.errors import ProtocolError
+from training_runtime.errors import ProtocolError, UnknownMessage
 from training_runtime.node.messages import STREAM, Departed, Hello, Message, Refused, Seen, Welcome, decode, encode
+from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
 WANTED_SHARE = 0.3  # of a lease, after which it is renewed
@@ -70,6 +71,7 @@ class NodeSocket(AsyncWebsocketConsumer):
         self.welcome: Welcome | None = None
         self.latest: Seen | None = None
         self.left = False
+        self.left_out = LeftOut(log)
         self.news, self.due = asyncio.Event(), asyncio.Event()
         self.heard_at = time.monotonic()
         self.tasks: list[asyncio.Task[None]] = []
@@ -91,6 +93,12 @@ class NodeSocket(AsyncWebsocketConsumer):
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
         try:
             message = decode(text_data or "")
+        except UnknownMessage as error:
+            if self.welcome is not None:  # who has not said hello is nobody whose newer messages are let pass
+                self.left_out.note(error, of=f"node {self.welcome.name}")
+                return
+            await self._refuse(Refused(f"This is no message of a node: {error}"))
+            return
         except ProtocolError as error:
             await self._refuse(Refused(f"This is no message of a node: {error}"))
             return

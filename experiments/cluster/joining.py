@@ -18,17 +18,19 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from experiments.cluster import desired, fleet
+from experiments.cluster import desired, fleet, version_standing
 from experiments.live import notify
 from experiments.models import ClusterRules, Node, NodeToken, TrainingRun, User
 from training_runtime.node import places
-from training_runtime.node.messages import GUEST, VERSION, Hello, Refused, RunFolder, Wanted, Welcome
+from training_runtime.node.messages import GUEST, Hello, Refused, RunFolder, Wanted, Welcome
 from training_runtime.protocol import Apply, Observation
+from training_runtime.version_skew import ProtocolVersion
 
 PREFIX = "edtn_"
 LONGEST = 128
 HINT_LENGTH = len(PREFIX) + 4
 UNUSED = dt.timedelta(days=1)  # for which a token waits for its machine
+HIGHEST_VERSION = 9999  # of what a machine may say that it speaks
 ANEW = dt.timedelta(seconds=30)  # so often all of what is wanted is read, whatever has been nudged
 
 
@@ -57,11 +59,8 @@ def find(secret: str, *, now: dt.datetime) -> NodeToken | None:
 
 
 def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welcome | Refused:
-    """Let the machine in that says hello with the token of that number, or say why not."""
-    if hello.version != VERSION:
-        return Refused(
-            f"The studio speaks version {VERSION} of this stream and this machine {hello.version}: install the same release.", True
-        )
+    """Let the machine in that says hello with the token of that number, or say why not. One of a version that the studio does not work with
+    may ask again: either side may be upgraded. Until then it is as if it were not heard of (see `leases`)."""
     with transaction.atomic():
         token = NodeToken.objects.select_for_update().filter(pk=number).first()
         if token is None:
@@ -73,7 +72,11 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
         there = token.seen_at is not None and heard is not None and now - heard < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
         if there and token.boot != hello.boot:
             return Refused(f"Another machine is at work as {token.node_name} with a copy of this machine's home: give this one its own.")
-        Node.objects.filter(pk=node.pk).update(joined=True)
+        spoken = ProtocolVersion(*(min(max(said, 0), HIGHEST_VERSION) for said in (hello.version, hello.oldest)))
+        Node.objects.filter(pk=node.pk).update(joined=True, protocol_version=spoken.version, protocol_oldest=spoken.oldest)
+        if problem := version_standing.of_joined(spoken).problem:
+            notify.changed("cluster", "nodes")
+            return Refused(problem)
         token.identity, token.boot, token.address = hello.identity[:64], hello.boot[:64], address[:64]
         token.incarnation, token.expires_at, token.seen_at = token.incarnation + 1, None, now
         token.joined_at = token.joined_at or now

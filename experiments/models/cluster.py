@@ -34,6 +34,8 @@ class Node(models.Model):
     fence = models.BigIntegerField(default=0)  # its revision when it was last declared lost: what its host had before counts no more
     base = models.CharField(max_length=64, blank=True)  # what environments stand on there, by its key; empty: it builds none
     base_words = models.CharField(max_length=500, blank=True)
+    protocol_version = models.PositiveIntegerField(null=True)  # of the messages that it last spoke, also where it was refused for it
+    protocol_oldest = models.PositiveIntegerField(null=True)  # of the studio's with which it works
     removed_at = models.DateTimeField(null=True)  # by an administrator; it is back when its host is heard of again
 
     class Meta:

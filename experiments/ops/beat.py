@@ -22,17 +22,21 @@ from experiments.ops.loops import Loop
 
 QUEUE = "control"
 TURN_S = 1.0
-LEASE_S = 15.0
+LEASE_S = 5.0  # within which and a turn another takes over; one that was only slow harms nobody, for every task may come twice
+RENEWED_S = 3.0  # so long before its end a lease is renewed: a write every two seconds
 _threads: list[Beat] = []
 
 
 def hold(name: str, *, holder: str, now: dt.datetime) -> bool:
-    """Take or renew the lease of that name; False where somebody else has it. One statement decides, so two can never both get it.
+    """Take or renew the lease of that name; False where somebody else has it. One statement decides, so two can never both get it; who has
+    it for a while yet, or sees that another has, writes nothing.
 
     One that lasts longer than any is given is from before the clock was put back: it is over.
     """
-    Lease.objects.get_or_create(name=name, defaults={"holder": holder, "until": now})
     until = now + dt.timedelta(seconds=LEASE_S)
+    found, _ = Lease.objects.get_or_create(name=name, defaults={"holder": holder, "until": now})
+    if now < found.until <= until and (found.holder != holder or found.until > now + dt.timedelta(seconds=RENEWED_S)):
+        return found.holder == holder
     mine_or_over = Q(holder=holder) | Q(until__lte=now) | Q(until__gt=until)
     return Lease.objects.filter(mine_or_over, name=name).update(holder=holder, until=until) == 1
 
@@ -52,9 +56,9 @@ class Beat(Loop):
 
     def send_due(self, now: float) -> list[str]:
         """`now` is monotonic. The names of the entries that were sent. A turn that comes late sends once, not as often as it missed."""
-        due = [name for name in self.schedule if now >= self._due[name]]
-        if not due or not hold("beat", holder=self.holder, now=clock.now()):
+        if not hold("beat", holder=self.holder, now=clock.now()):
             return []
+        due = [name for name in self.schedule if now >= self._due[name]]
         for name in due:
             entry = self.schedule[name]
             self._due[name] = now + float(entry["schedule"])

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from experiments.cluster import isolation
+from experiments.cluster import isolation, version_standing
 from experiments.cluster.snapshot import is_silent
+from experiments.cluster.version_standing import VersionStanding
 from experiments.models import GenerationRecord, Node
 from experiments.models.definitions import TORCHRUN
 from experiments.selectors.timeline import Lane
@@ -21,7 +22,8 @@ MOST_NODES = 200
 @dataclass(frozen=True)
 class NodeRow:
     """A node as the cluster page lists it. `state`: "ready", "full" (nothing can be written there), "draining" or "silent"; `devices`: how
-    many of each kind, as "4 × H200"; `out`: how many slots look ill. `door`: how it stands to running people's code."""
+    many of each kind, as "4 × H200"; `out`: how many slots look ill. `door`: how it stands to running people's code; `version`: and to the
+    version that the studio speaks."""
 
     node: Node
     state: str
@@ -31,6 +33,7 @@ class NodeRow:
     out: int
     devices: list[str]
     door: Standing
+    version: VersionStanding
 
 
 def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
@@ -49,6 +52,7 @@ def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:
             out=sum(bool(lane.slot.out_reason) for lane in of[node.pk]),
             devices=_devices(node, of[node.pk]),
             door=doors.of(node),
+            version=version_standing.of(node),
         )
         for node in Node.objects.filter(removed_at=None).order_by("name")[:MOST_NODES]
     ]

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from experiments import access, selectors
-from experiments.cluster import isolation
+from experiments.cluster import isolation, version_standing
 from experiments.cluster.snapshot import is_silent
 from experiments.models import RunState, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
@@ -242,6 +242,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "section": "cluster",
         "node": found,
         "door": later(lambda: isolation.doors().of(found)),
+        "version": version_standing.of(found),
         "silent": is_silent(found, now),
         "refused": found.refused_at is not None and (now - found.refused_at).total_seconds() < REFUSED_LASTS_S,
         "runs_there": later(lambda: run_pages.runs_of(found)),

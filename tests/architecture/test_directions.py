@@ -53,6 +53,7 @@ RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "
 RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.news", "training_runtime.records")
 RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
 RUNTIME_FACE += ("training_runtime.meeting", "training_runtime.node.messages", "training_runtime.node.places")
+RUNTIME_FACE += ("training_runtime.unknown_messages", "training_runtime.version_skew")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
@@ -70,7 +71,7 @@ PURE += (
     "training_runtime.host.lease",
     "training_runtime.host.actions",
 )
-PURE += ("training_runtime.node.mirror", "training_runtime.node.reporting")
+PURE += ("training_runtime.node.mirror", "training_runtime.node.reporting", "training_runtime.version_skew")
 STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",
@@ -82,6 +83,7 @@ STANDARD_ONLY = (
     "training_runtime.errors",
     "training_runtime.crashes",
 )
+STANDARD_ONLY += ("training_runtime.unknown_messages",)
 STANDARD_ONLY += ("training_runtime.variables", "training_runtime.noted", "training_runtime.media", "training_runtime.tracking.answers")
 WORLD = ("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket")
 WORLD += ("subprocess", "tempfile", "threading", "time", "urllib")
@@ -141,6 +143,7 @@ ALLOWED = {
     ("experiments.live.notify", "webapp.celery"),
     # `manage.py studio` starts, finds again and stops processes of this machine exactly as the node host does.
     ("webapp.studio.processes", "training_runtime.host.processes"),
+    ("webapp.studio.stopping", "training_runtime.host.processes"),
 }
 # Django finds commands in apps only; these start the project around the app, as manage.py does.
 COMMANDS = ("experiments.management",)

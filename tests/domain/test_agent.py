@@ -18,11 +18,12 @@ from django.db import connection
 from django.utils import timezone
 
 from experiments import tasks
-from experiments.cluster import agent, scheduling, snapshot
+from experiments.cluster import agent, scheduling, snapshot, version_standing
 from experiments.models import Metric, Node, Project, RunState, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
 from tests.conftest import Said
+from training_runtime import protocol
 from training_runtime.host import client
 from training_runtime.protocol import Apply, Observation, RunObservation, Subscribe, decode, encode
 
@@ -46,6 +47,7 @@ class ListeningHost:
         self.runs: dict[int, RunObservation] = {}
         self.subscribers: list[socket.socket] = []
         self.listener: socket.socket | None = None
+        self.spoken = (protocol.VERSION, protocol.OLDEST)
 
     def start(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +75,8 @@ class ListeningHost:
 
     def seen(self) -> Observation:
         revision = self.applied[-1].revision if self.applied else 0
-        return Observation(revision=revision, node=cast.facts(self.node), runs=tuple(self.runs.values()))
+        version, oldest = self.spoken
+        return Observation(revision, cast.facts(self.node), tuple(self.runs.values()), version=version, oldest=oldest)
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -287,3 +290,16 @@ def test_each_task_does_its_work(host: ListeningHost, run: TrainingRun, said: Sa
     tasks.clear()
     assert Metric.objects.count() == 1
     connection.close()
+
+
+def test_a_host_too_far_apart_is_known_by_its_version_and_its_page_says_what_to_do(host: ListeningHost, run: TrainingRun) -> None:
+    host.spoken = (protocol.VERSION + 2, protocol.VERSION + 1)
+    with pytest.raises(client.OtherVersion, match="the studio is older"):
+        agent.apply(host.path.parents[2], "local")
+    node = Node.objects.get(name="local")
+    assert (node.protocol_version, node.protocol_oldest) == host.spoken
+    assert version_standing.of(node).state == "refused"
+    assert "What runs there trains on." in version_standing.of(node).words
+    host.spoken = (protocol.VERSION + 1, protocol.VERSION)
+    agent.apply(host.path.parents[2], "local")
+    assert version_standing.of(Node.objects.get(name="local")).state == "ahead"

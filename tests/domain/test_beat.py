@@ -52,6 +52,29 @@ def test_of_two_workers_one_sends_and_the_other_takes_over_when_that_is_gone() -
     assert first.send_due(1020.0) == []
 
 
+def test_a_lease_is_renewed_before_it_ends_and_nobody_writes_meanwhile(django_assert_num_queries: Any) -> None:
+    now = clock.now()
+    assert beat.hold("beat", holder="one", now=now)
+    for seconds, who, has_it in ((1.0, "one", True), (1.0, "two", False), (4.9, "two", False)):
+        with django_assert_num_queries(1):  # a look
+            assert beat.hold("beat", holder=who, now=now + dt.timedelta(seconds=seconds)) is has_it
+    later = now + dt.timedelta(seconds=2.5)
+    assert beat.hold("beat", holder="one", now=later)
+    assert Lease.objects.get(name="beat").until == later + dt.timedelta(seconds=beat.LEASE_S)
+    over = later + dt.timedelta(seconds=beat.LEASE_S)
+    assert beat.hold("beat", holder="two", now=over)
+    assert not beat.hold("beat", holder="one", now=over)
+
+
+def test_one_that_was_away_for_longer_than_its_lease_sends_nothing_while_another_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, now = one([]), one([]), clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now)
+    assert first.send_due(1000.0)
+    monkeypatch.setattr(clock, "now", lambda: now + dt.timedelta(seconds=6))
+    assert second.send_due(1006.0) == ["often", "seldom"], "all of it: nobody knows what the first still sent"
+    assert first.send_due(1006.0) == []
+
+
 def test_every_task_of_the_schedule_exists() -> None:
     from experiments import tasks
 

@@ -32,6 +32,13 @@ def test_sqlite_is_sound_and_takes_its_lock_when_a_transaction_begins() -> None:
     assert connection.transaction_mode == "IMMEDIATE"
 
 
+def test_postgresql_gives_up_who_hangs_in_a_transaction() -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("another database")
+    with connection.cursor() as cursor:
+        assert cursor.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0] == "30s"
+
+
 def one_run_each(models: Any, names: str) -> list[int]:
     """The numbers of runs with these names, in the tables of an earlier version."""
 

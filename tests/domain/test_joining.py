@@ -10,11 +10,13 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from experiments import services
-from experiments.cluster import desired, fleet, joining, leases, scheduling
+from experiments.cluster import desired, fleet, joining, leases, scheduling, version_standing
 from experiments.models import ClusterChange, Node, NodeToken, Project, RunState, TrainingRun, User
 from tests import cast
+from training_runtime.node import messages
 from training_runtime.node.messages import Hello, Refused, Welcome
 from training_runtime.protocol import Observation, RunSpec
+from training_runtime.version_skew import ProtocolVersion
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -74,10 +76,45 @@ def test_a_copied_home_is_refused_while_the_machine_is_at_work_and_a_rebooted_on
     assert isinstance(greet(token, Hello("id-1", "boot-2"), now=NOW + 60 * SECOND), Welcome)
 
 
-def test_a_machine_of_another_version_is_told_so(token: NodeToken) -> None:
-    refused = greet(token, Hello("id-1", "boot-1", version=99))
-    assert isinstance(refused, Refused)
-    assert "install the same release" in refused.reason
+def test_machines_one_version_apart_join_and_the_page_says_so(token: NodeToken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "SPOKEN", ProtocolVersion(7, 6))
+    for spoken, state in (((6, 5), "behind"), ((6, 6), "behind"), ((7, 6), "same"), ((8, 7), "ahead")):
+        assert isinstance(greet(token, Hello("id-1", "boot-1", version=spoken[0], oldest=spoken[1])), Welcome), spoken
+        found = version_standing.of(Node.objects.get(name="beta"))
+        assert (found.state, found.problem) == (state, "")
+    behind = version_standing.of_joined(ProtocolVersion(6, 5))
+    assert behind.words.startswith("Version 6; the studio speaks 7 and works with it. Upgrade it to the studio's release:")
+
+
+def test_a_machine_too_far_apart_is_told_which_side_to_upgrade_and_may_ask_again(token: NodeToken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "SPOKEN", ProtocolVersion(7, 6))
+    older, newer = (greet(token, Hello("id-1", "boot-1", version=number, oldest=number - 1)) for number in (5, 9))
+    assert isinstance(older, Refused)
+    assert isinstance(newer, Refused)
+    assert not older.final
+    assert not newer.final
+    assert older.reason.startswith("The studio speaks version 7, and understands 6 and newer of this stream and this machine version 5")
+    assert "pip install --upgrade" in older.reason
+    assert newer.reason.endswith("upgrade the studio first, or install here the release that the studio has.")
+    found = version_standing.of(Node.objects.get(name="beta"))
+    assert (found.state, found.problem) == ("refused", newer.reason)
+    assert version_standing.UNTIL_THEN in found.words
+    token.refresh_from_db()
+    assert (token.incarnation, token.joined_at) == (0, None), "it has not joined, and what it has counts as what is cut off"
+    assert isinstance(greet(token, Hello("id-1", "boot-1", version=7, oldest=6)), Welcome), "once it is upgraded"
+
+
+@pytest.mark.parametrize("version", [-1, 2**70])
+def test_a_version_that_cannot_be_is_refused_like_any_other(token: NodeToken, version: int) -> None:
+    assert isinstance(greet(token, Hello("id-1", "boot-1", version=version, oldest=version)), Refused)
+    assert Node.objects.get(name="beta").protocol_version in (0, joining.HIGHEST_VERSION)
+
+
+def test_another_machine_changes_nothing_of_what_is_known_of_the_version(token: NodeToken) -> None:
+    greet(token)
+    before = Node.objects.values("protocol_version", "protocol_oldest").get(name="beta")
+    assert isinstance(greet(token, Hello("id-2", "boot-2", version=99, oldest=98)), Refused)
+    assert Node.objects.values("protocol_version", "protocol_oldest").get(name="beta") == before
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 64])

@@ -21,7 +21,8 @@ from tests.e2e.studio import REPOSITORY, Studio, wait_until
 
 @dataclass
 class Joined:
-    """`home`: all that the machine keeps. `line`: the command that the studio has printed, but for its home."""
+    """`home`: all that the machine keeps. `line`: the command that the studio has printed, but for its home. `code`: the folder of the
+    release that is installed there, where it is not this one's environment."""
 
     studio: Studio
     name: str
@@ -30,19 +31,28 @@ class Joined:
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-joined-")))
     process: subprocess.Popen[bytes] | None = None
     within: tuple[str, ...] = ()  # the command in which it is run, as of a network namespace
+    code: Path | None = None
+    settings: dict[str, str] = field(default_factory=dict)  # of its host
 
-    def start(self) -> None:
-        """The line as it was printed, with the command of the environment that runs the tests."""
+    def start(self, *more: str) -> None:
+        """The line as it was printed, with the command of the environment that runs the tests, and with `more` words."""
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         program, *arguments = shlex.split(self.line)
         assert program == "edt-node"
-        command = [*self.within, str(Path(sys.executable).with_name(program)), *arguments, "--home", str(self.home)]
+        commands = Path(sys.executable).parent if self.code is None else self.code / ".venv" / "bin"
+        command = [*self.within, str(commands / program), *arguments, "--home", str(self.home), *more]
         if self.data is not None:
             command += ["--data-root", str(self.data)]
-        mine = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
+        mine = {**{name: value for name, value in os.environ.items() if not name.startswith("EDT_")}, **self.settings}
         with open(self.log, "ab") as output:
             self.process = subprocess.Popen(
-                command, cwd=REPOSITORY, env=mine, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                cwd=self.code or REPOSITORY,
+                env=mine,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
 
     def arrives(self) -> None:

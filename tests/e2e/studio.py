@@ -102,7 +102,7 @@ class Studio:
     """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
     `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one.
     `trusting`: the people of a prepared one trust each other where the box of this machine does not keep their code apart. `host`: the
-    address that it listens on."""
+    address that it listens on. `code`: the folder of the release that it runs."""
 
     slots: int = 4
     address: str = ""
@@ -110,11 +110,17 @@ class Studio:
     first: bool = False
     trusting: bool = True
     host: str = "127.0.0.1"
+    code: Path = REPOSITORY
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
     passwords: dict[str, str] = field(default_factory=dict)  # of the accounts that there are
+
+    @property
+    def python(self) -> str:
+        """Of the environment that the release is installed in."""
+        return sys.executable if self.code == REPOSITORY else str(self.code / ".venv" / "bin" / "python")
 
     @property
     def url(self) -> str:
@@ -141,8 +147,8 @@ class Studio:
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "studio", "--host", self.host, "--port", str(self.port)],
-            cwd=REPOSITORY,
+            [self.python, "manage.py", "studio", "--host", self.host, "--port", str(self.port)],
+            cwd=self.code,
             env=self.environment,
             stdout=self.output.open("ab"),
             stderr=subprocess.STDOUT,
@@ -187,7 +193,7 @@ class Studio:
 
     def manage(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=REPOSITORY, env=self.environment, capture_output=True, text=True, check=True
+            [self.python, "manage.py", *arguments], cwd=self.code, env=self.environment, capture_output=True, text=True, check=True
         )
         return done.stdout
 

@@ -90,3 +90,10 @@ def test_a_secret_that_comes_in_pieces_is_one(link: HostLink, path: Path) -> Non
         host.sendall(line[10:] + encode(Stop("enough")))
         link.poll()
         assert link.stop == Stop("enough")
+
+
+def test_a_message_of_a_newer_host_is_left_out_and_the_next_one_counts(link: HostLink, path: Path) -> None:
+    newer = b'{"type":"in_the_next_version","x":1}\n'
+    with connected(path, encode(Authenticate(SECRET)), newer, encode(Members(3, (), "none"))):
+        link.poll()
+        assert link.wanted == Members(3, (), "none")

@@ -277,6 +277,19 @@ def nonsense(puppet: Puppet) -> int:
     return puppet.serve()
 
 
+def newer(puppet: Puppet) -> int:
+    """Says what the host does not know, again and again, before all that it does."""
+    say = puppet.say
+
+    def says_more(*messages: Holding | Grown | Imported) -> None:
+        if puppet.link is not None:
+            puppet.link.send(b'{"type":"in_the_next_version","x":1}\n' * 3)
+        say(*messages)
+
+    puppet.say = says_more  # type: ignore[method-assign]
+    return puppet.serve()
+
+
 def grow(puppet: Puppet) -> int:
     """Writes 300 journal lines as fast as it can once it is connected, and two by themselves."""
     puppet.accept()
@@ -308,6 +321,7 @@ ACTS: dict[str, Callable[[Puppet], int]] = {
         grasping,
         slow,
         nonsense,
+        newer,
         grow,
         stop_without_a_word,
     )

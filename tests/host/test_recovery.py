@@ -13,11 +13,13 @@ import pytest
 
 from tests.host.conftest import HostUnderTest, until
 from tests.host.test_runs import is_gone
-from training_runtime.errors import HostUnavailable, ProtocolError
+from training_runtime.errors import ProtocolError
+from training_runtime.host import client
 from training_runtime.host.node import Node
 from training_runtime.host.runs import talk
 from training_runtime.host.runs.live import LiveRun
-from training_runtime.protocol import VERSION, Holding, WantedRun, Worker
+from training_runtime.protocol import SPOKEN, VERSION, Holding, Subscribe, WantedRun, Worker, encode
+from training_runtime.version_skew import ProtocolVersion
 
 
 def test_a_machine_that_was_declared_lost_asks_nothing_of_its_runs_and_kills_them(own_host: HostUnderTest) -> None:
@@ -109,15 +111,37 @@ def test_a_snapshot_of_thousands_of_runs_is_taken_in(own_host: HostUnderTest) ->
     own_host.until_holding(7, 1)
 
 
-def test_a_studio_of_another_version_is_refused_and_harms_nothing(own_host: HostUnderTest) -> None:
+@pytest.mark.parametrize("studio", [ProtocolVersion(VERSION + 1, VERSION), ProtocolVersion(VERSION, VERSION - 1)])
+def test_a_studio_one_version_ahead_is_served_and_its_new_messages_are_left_out(own_host: HostUnderTest, studio: ProtocolVersion) -> None:
+    own_host.want(own_host.spec(7, "obey"), 1)
+    own_host.send(revision=own_host.revision + 1, version=studio.version, oldest=studio.oldest)
+    own_host.until_holding(7, 1)
+    with socket.socket(socket.AF_UNIX) as asking:
+        folder = os.open(own_host.folder, os.O_PATH)
+        asking.connect(f"/proc/self/fd/{folder}/host.sock")
+        os.close(folder)
+        asking.sendall(b'{"type":"in_the_next_version","x":1}\n' + encode(Subscribe(studio.version, studio.oldest)))
+        asking.settimeout(10)
+        assert b'"observation"' in asking.recv(1 << 16), "the connection goes on"
+    assert "a message of the studio is left out" in own_host.log()
+
+
+def test_a_studio_too_far_ahead_is_told_so_and_harms_nothing(own_host: HostUnderTest) -> None:
     own_host.want(own_host.spec(7, "obey"), 1)
     own_host.apply()
     own_host.until_holding(7, 1)
     own_host.wanted.clear()
-    with pytest.raises(HostUnavailable, match="refused the message"):
-        own_host.send(revision=own_host.revision + 1, version=VERSION + 1)
-    assert "the studio speaks version" in own_host.log()
+    own_host.send(revision=own_host.revision + 1, version=VERSION + 2, oldest=VERSION + 1)
+    assert f"the studio speaks version {VERSION + 2}" in own_host.log()
     assert own_host.run(7).holding == (1,)
+
+
+def test_a_studio_says_of_a_host_too_far_apart_which_of_the_two_is_behind(own_host: HostUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for studio, words in (((VERSION + 2, VERSION + 1), "stop --host-only"), ((VERSION - 1, VERSION - 2), "the studio is older")):
+        monkeypatch.setattr(client, "SPOKEN", ProtocolVersion(*studio))
+        with pytest.raises(client.OtherVersion, match=words) as caught:
+            own_host.send(revision=own_host.revision + 1, version=studio[0], oldest=studio[1])
+        assert caught.value.spoken == SPOKEN
 
 
 def test_what_a_newer_host_wrote_down_is_found_again(own_host: HostUnderTest) -> None:

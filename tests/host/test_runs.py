@@ -227,6 +227,13 @@ def test_a_driver_that_talks_nonsense_is_cut_off_and_harms_nobody(host: HostUnde
     assert "longer than" in host.log()
 
 
+def test_what_a_newer_driver_says_is_left_out_with_one_line_and_the_rest_counts(host: HostUnderTest) -> None:
+    host.want(host.spec(7, "newer"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    assert host.log().count("a message of the driver of run 7 is left out") == 1
+
+
 @pytest.mark.skipif(not is_root, reason="without a mount namespace of its own a run has no shorter place for its temporary files")
 def test_a_script_can_make_sockets_in_its_temporary_folder_however_long_the_path_of_home(
     tmp_path: Path, make_host: Callable[[Path], HostUnderTest]

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.disk import small_disk
+from training_runtime.version_skew import ProtocolVersion
 from webapp.studio import log
 from webapp.studio.processes import Child, Program
 
@@ -56,3 +57,51 @@ def test_one_that_ends_with_the_studio_starts_on_a_full_disk_too_and_the_studio_
             child.kill()
             if child.popen is not None:
                 child.popen.wait()
+
+
+@pytest.mark.parametrize(
+    ("left", "taken_over"),
+    [
+        (ProtocolVersion(7, 6), True),
+        (ProtocolVersion(6, 5), True),
+        (ProtocolVersion(8, 7), True),
+        (ProtocolVersion(5, 4), False),
+        (ProtocolVersion(9, 8), False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_what_a_studio_has_left_is_taken_over_by_one_a_version_apart_and_ended_by_one_further_off(
+    tmp_path: Path, left: ProtocolVersion | None, taken_over: bool
+) -> None:
+    for name in ("log", "run"):
+        (tmp_path / name).mkdir()
+    argv = (sys.executable, "-c", "import signal; signal.pause()")
+    before, after = (
+        Child(Program("host", argv, {}, tmp_path, tied=False, version=each), tmp_path) for each in (left, ProtocolVersion(7, 6))
+    )
+    before.start()
+    try:
+        assert after.take_over() is taken_over
+        assert before.alive() is taken_over
+    finally:
+        before.kill()
+        if before.popen is not None:
+            before.popen.wait()
+
+
+def test_one_from_before_versions_were_compared_is_taken_over_by_the_same_version_alone(tmp_path: Path) -> None:
+    for name in ("log", "run"):
+        (tmp_path / name).mkdir()
+    argv = (sys.executable, "-c", "import signal; signal.pause()")
+    for ours, taken_over in ((ProtocolVersion(2, 2), True), (ProtocolVersion(3, 2), False)):
+        child = Child(Program("host", argv, {}, tmp_path, tied=False, version=ours), tmp_path)
+        child.start()
+        assert child.process is not None
+        assert child.popen is not None
+        child.note.write_text(f"{child.process.pid} {child.process.start_ticks} 2\n")
+        try:
+            assert Child(child.program, tmp_path).take_over() is taken_over
+        finally:
+            child.popen.kill()
+            child.popen.wait()

@@ -195,6 +195,34 @@ def test_killing_the_studio_leaves_the_node_host_alone_and_the_next_start_takes_
     assert studio.processes() == []
 
 
+def test_all_but_the_node_host_is_stopped_and_the_next_start_takes_it_over(studio: Studio) -> None:
+    studio.start()
+    all_up(studio)
+    assert studio.process is not None
+    host = child(studio, "host")
+    assert "the node host and its runs go on" in studio.manage("stop", "--keep-training")
+    assert studio.process.wait(10) == 0
+    assert [process.pid for process in studio.processes("training_runtime.host")] == [host.pid]
+    assert not {path.stem for path in (studio.home / "run").glob("*.pid")} - {"host"}
+    assert stop_refused(studio).startswith("CommandError: No studio with this data")
+    studio.start()
+    all_up(studio)
+    assert child(studio, "host") == host
+    assert f"The node host (process {host.pid}) has ended" in studio.manage("stop", "--host-only")
+    wait_until(lambda: replaced(studio, "host", host), "a new one")
+    assert "The studio has stopped." in studio.manage("stop")
+    assert studio.process.wait(10) == 0
+    assert studio.processes() == []
+    assert stop_refused(studio, "--host-only").startswith("CommandError: No node host of a studio with this data")
+
+
+def stop_refused(studio: Studio, *arguments: str) -> str:
+    command = [sys.executable, "manage.py", "stop", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, env=studio.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr.strip()
+
+
 def test_a_second_ctrl_c_does_not_wait(studio: Studio) -> None:
     studio.start()
     all_up(studio)

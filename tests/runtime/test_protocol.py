@@ -64,7 +64,7 @@ def test_fields_of_a_newer_version_are_left_out_wherever_they_are() -> None:
 
 def test_agent_and_host_say_their_version_and_one_that_does_not_is_from_before() -> None:
     assert b'"version":%d' % protocol.VERSION in protocol.encode(protocol.Subscribe())
-    assert protocol.decode(b'{"type":"subscribe"}') == protocol.Subscribe(version=0)
+    assert protocol.decode(b'{"type":"subscribe"}') == protocol.Subscribe(version=0, oldest=0)
 
 
 JSON = st.recursive(

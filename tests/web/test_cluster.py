@@ -9,12 +9,17 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments.cluster import utilization
+from experiments import services
+from experiments.cluster import joining, utilization
 from experiments.models import GenerationRecord, Grant, Node, RunTransition, Slot, TrainingRun, User
 from experiments.views import cluster
+from tests.web import api
 from tests.web.conftest import As
 from tests.web.seed import Seeded
+from training_runtime import protocol
+from training_runtime.node.messages import Hello
 from training_runtime.protocol import RunObservation, SlotSeen
+from training_runtime.version_skew import ProtocolVersion
 
 
 def test_everybodys_jobs_are_there_but_only_ones_own_are_named(studio: Seeded, as_: As) -> None:
@@ -278,3 +283,30 @@ def test_a_second_machine_of_that_name_is_reported_on_its_page(studio: Seeded, a
     assert "and is refused" not in as_(studio.alice).get(page).content.decode()
     Node.objects.update(refused_at=timezone.now())
     assert "and is refused" in as_(studio.alice).get(page).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("spoken", "state", "words"),
+    [
+        ((protocol.VERSION - 1, protocol.VERSION - 2), "behind", "and works with it"),
+        ((protocol.VERSION + 1, protocol.VERSION), "ahead", "Upgrade the studio next"),
+        ((protocol.VERSION + 9, protocol.VERSION + 8), "refused", "the studio is older"),
+    ],
+)
+def test_a_machine_of_another_version_is_shown_with_what_to_do(
+    studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch, spoken: tuple[int, int], state: str, words: str
+) -> None:
+    monkeypatch.setattr(protocol, "SPOKEN", ProtocolVersion(protocol.VERSION, protocol.VERSION - 1))
+    Node.objects.update(protocol_version=spoken[0], protocol_oldest=spoken[1])
+    node, alice = Node.objects.get(), as_(studio.alice)
+    assert words in alice.get(reverse("cluster"), {"part": "nodes"}).content.decode()
+    assert words in alice.get(reverse("node", args=[node.name])).content.decode()
+    (shown,) = api.of(studio.alice).get("/nodes").json()["items"]
+    assert (shown["version_state"], words in shown["version"]) == (state, True)
+
+
+def test_a_machine_that_is_refused_for_its_version_is_told_of_where_it_is_added(studio: Seeded, as_: As) -> None:
+    token, _ = services.add_node(by=studio.dora, name="beta")
+    joining.begin(token.pk, Hello("id-1", version=99, oldest=98), address="10.0.0.7", now=timezone.now())
+    page = as_(studio.dora).get(f"{reverse('new_node')}?arriving=beta").content.decode()
+    assert "upgrade the studio first" in page

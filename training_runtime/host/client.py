@@ -5,17 +5,40 @@ No secret is sent and nothing that comes back is trusted beyond its form (`proto
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from training_runtime.errors import HostUnavailable, ProtocolError
+from training_runtime.errors import HostUnavailable, ProtocolError, UnknownMessage
 from training_runtime.host import sockets
-from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, VERSION, Apply, Observation, Subscribe, decode, encode
+from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, SPOKEN, Apply, Observation, Subscribe, decode, encode, spoken_by
+from training_runtime.unknown_messages import LeftOut
+from training_runtime.version_skew import Behind, ProtocolVersion, too_far_behind
 
+log = logging.getLogger(__name__)
+_left_out = LeftOut(log)
 _LOOK_UP_S = 0.2
+
+
+class OtherVersion(HostUnavailable):
+    """The node host speaks a version that the studio does not work with. `spoken`: by the host."""
+
+    def __init__(self, message: str, spoken: ProtocolVersion) -> None:
+        super().__init__(message)
+        self.spoken = spoken
+
+
+def upgrade_words(behind: Behind) -> str:
+    """What to do where host and studio are too far apart. `behind`: as the studio sees it, "ours" is the studio."""
+    if behind == "ours":
+        return "the studio is older: start the release that was there before, or a newer one"
+    return (
+        "end the host's process alone (`manage.py stop --host-only` on the studio's machine, kill -9 on one that shares its folders) and "
+        "have it started again as the studio's release; its runs train on"
+    )
 
 
 def socket_path(home: Path | str, node: str) -> Path:
@@ -87,21 +110,25 @@ def _observations(
         if len(received) > MAX_STUDIO_LINE_BYTES:
             raise HostUnavailable(f"the node host of {node} sent a message that is too long")
         for line in lines:
-            yield _parsed(bytes(line), node)
+            if (observation := _parsed(bytes(line), node)) is not None:
+                yield observation
             heard_at = time.monotonic()
     return True
 
 
-def _parsed(line: bytes, node: str) -> Observation:
+def _parsed(line: bytes, node: str) -> Observation | None:
+    """None for a message of a kind that is not known. Raises HostUnavailable on nonsense, OtherVersion where the two are too far apart."""
     try:
         message = decode(line, limit_bytes=MAX_STUDIO_LINE_BYTES)
+    except UnknownMessage as error:
+        _left_out.note(error, of=f"the node host of {node}")
+        return None
     except ProtocolError as error:
         raise HostUnavailable(f"the node host of {node} sent something that is not an observation: {error}") from error
     if not isinstance(message, Observation):
         raise HostUnavailable(f"the node host of {node} sent a {message.type} instead of an observation")
-    if message.version != VERSION:
-        raise HostUnavailable(
-            f"the node host of {node} is of another version ({message.version}, the studio's is {VERSION}): end it, and let the studio "
-            "start it again; its runs go on"
-        )
+    theirs = spoken_by(message)
+    if behind := too_far_behind(SPOKEN, theirs):
+        words = f"the node host of {node} speaks {theirs}; the studio speaks {SPOKEN}: {upgrade_words(behind)}"
+        raise OtherVersion(words, theirs)
     return message

@@ -16,11 +16,13 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from training_runtime.errors import ProtocolError
+from training_runtime.errors import ProtocolError, UnknownMessage
 from training_runtime.host import processes, sockets
 from training_runtime.host.node import Node
 from training_runtime.host.sockets import LineSocket
-from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, VERSION, Apply, Observation, Subscribe, decode, encode
+from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, SPOKEN, Apply, Observation, Subscribe, decode, encode, spoken_by
+from training_runtime.unknown_messages import LeftOut
+from training_runtime.version_skew import too_far_behind
 
 log = logging.getLogger(__name__)
 _MAX_CLIENTS = 256
@@ -41,6 +43,7 @@ class StudioServer:
         self._on_apply = on_apply
         self._look = look
         self._clients: list[_Client] = []
+        self._left_out = LeftOut(log)
         self._listen()
 
     def _listen(self) -> None:
@@ -124,10 +127,14 @@ class StudioServer:
             self._drop(client)
 
     def _receive(self, client: _Client, line: bytes) -> None:
-        message = decode(line, limit_bytes=MAX_STUDIO_LINE_BYTES)
-        if isinstance(message, Apply | Subscribe) and message.version != VERSION:
-            raise ProtocolError(f"the studio speaks version {message.version}, this host {VERSION}: start the host again")
-        if isinstance(message, Apply):
+        try:
+            message = decode(line, limit_bytes=MAX_STUDIO_LINE_BYTES)
+        except UnknownMessage as error:
+            self._left_out.note(error, of="the studio")
+            return
+        if isinstance(message, Apply | Subscribe) and too_far_behind(SPOKEN, theirs := spoken_by(message)):
+            log.warning("the studio speaks %s, this host %s: nothing that it says is done", theirs, SPOKEN)
+        elif isinstance(message, Apply):
             self._on_apply(message)
         elif isinstance(message, Subscribe):
             client.subscribed = True

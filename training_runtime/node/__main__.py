@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import signal
 import sys
+import time
+from pathlib import Path
+from typing import IO
 
+from training_runtime.host import processes
 from training_runtime.node.link import Link
 from training_runtime.node.settings import parse
+
+log = logging.getLogger(__name__)
+GONE_WITHIN_S = 10.0
 
 
 def main() -> int:
     settings = parse(sys.argv[1:], os.environ)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s node %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    with open(settings.home / "node.lock", "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.stderr.write(f"edt-node already runs in {settings.home}: give another one a home of its own (--home).\n")
+    with open(settings.home / "node.lock", "a+") as lock:
+        if settings.replace:
+            _end(settings.home / "node.lock")
+            for host in (settings.home / "host").glob("*/host.lock"):
+                _end(host)
+        if not _held(lock, GONE_WITHIN_S if settings.replace else 0.0):
+            sys.stderr.write(
+                f"edt-node already runs in {settings.home}: give another one a home of its own (--home), or take over from this one "
+                "(--replace).\n"
+            )
             return 1
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         return Link(settings).run()
+
+
+def _held(lock: IO[str], patience_s: float) -> bool:
+    """Whether the lock is this process's, which may take as long as another needs to be gone."""
+    end = time.monotonic() + patience_s
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.05)
+
+
+def _end(path: Path) -> None:
+    """SIGKILL for who holds that lock and has written its number into it, and for nothing that it has started: what a host leaves the next
+    finds."""
+    with open(path, "a+") as lock:
+        if _held(lock, 0.0):
+            return  # nobody does, and the number may be anybody's
+        lock.seek(0)
+        said = lock.read().strip()
+    process = processes.look(int(said)) if said.isdecimal() else None
+    if process is not None:
+        log.info("Process %d is ended, and its runs train on (%s).", process.pid, path.name)
+        processes.send_signal(process, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +13,8 @@ import time
 from pathlib import Path
 
 from training_runtime.errors import HostUnavailable
-from training_runtime.host import client
+from training_runtime.host import client, processes
+from training_runtime.host.client import OtherVersion
 from training_runtime.node.settings import TOKEN, Settings
 
 log = logging.getLogger(__name__)
@@ -21,7 +23,8 @@ PAUSES_S = (0.5, 1.0, 2.0, 5.0, 15.0)
 
 
 class HostProcess(threading.Thread):
-    """Starts the host where none answers, and again when it has ended, until `end`."""
+    """Starts the host where none answers, and again when it has ended, until `end`. One that an earlier release has left and that speaks a
+    version which this one does not work with is ended alone: the next finds its runs, which train on."""
 
     def __init__(self, settings: Settings, name: str, *, slots: int | None, lease_s: float) -> None:
         super().__init__(name="host", daemon=True)
@@ -55,7 +58,7 @@ class HostProcess(threading.Thread):
         if not pid:
             return False
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, 15)
+            os.kill(pid, signal.SIGTERM)
         end = time.monotonic() + patience_s
         while time.monotonic() < end and (self._process.poll() is None if self._process is not None else self._answers()):
             time.sleep(0.1)
@@ -66,9 +69,15 @@ class HostProcess(threading.Thread):
         return self._settings.home / "host.log"
 
     def _answers(self) -> bool:
-        with contextlib.suppress(HostUnavailable):
+        try:
             for _ in client.subscribe(self._settings.home, self.node, timeout_s=5, connect_timeout_s=5):
                 return True
+        except OtherVersion as error:
+            log.warning("%s: it is ended, and started as this release", error)
+            if (process := processes.look(self._written_down())) is not None:
+                processes.send_signal(process, signal.SIGKILL)
+        except HostUnavailable:
+            pass
         return False
 
     def _written_down(self) -> int:

@@ -23,11 +23,12 @@ from training_runtime.errors import ProtocolError
 from training_runtime.node.files import Files
 from training_runtime.node.folders import Folders
 from training_runtime.node.host_process import HostProcess
-from training_runtime.node.messages import STREAM, Hello, Refused, Welcome, decode, encode
+from training_runtime.node.messages import SPOKEN, STREAM, Hello, Message, Refused, Welcome, apart, decode, encode
 from training_runtime.node.places import ROOMS
 from training_runtime.node.session import Session, TurnedAway
 from training_runtime.node.settings import Settings, address_of
 from training_runtime.protocol import MAX_STUDIO_LINE_BYTES
+from training_runtime.version_skew import ProtocolVersion, too_far_behind
 
 log = logging.getLogger(__name__)
 PAUSES_S = (0.5, 1.0, 2.0, 5.0)
@@ -56,7 +57,7 @@ class Link:
             signal.signal(number, self._on_signal)
         if self._settings.name:
             self._have_host(self._settings.name, self._settings.slots, UNTIL_LEASE_S)
-        failures = 0
+        failures, said = 0, ""
         while not self._ending.is_set():
             began = time.monotonic()
             try:
@@ -66,8 +67,10 @@ class Link:
                 self._end_host()
                 return 1
             except (OSError, WebSocketException, ProtocolError) as error:
+                why = str(error) or type(error).__name__
                 if not self._ending.is_set():
-                    log.warning("No stream to %s: %s", self._settings.studio, error or type(error).__name__)
+                    log.log(logging.DEBUG if why == said else logging.WARNING, "No stream to %s: %s", self._settings.studio, why)
+                said = why
             failures = 0 if time.monotonic() - began > 30 else failures + 1
             self._ending.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
         self._end_host()
@@ -89,11 +92,7 @@ class Link:
         ) as stream:
             self._stream = stream
             stream.send(encode(Hello(identity_of(settings.home), _boot(), settings.slots)))
-            answer = decode(stream.recv(timeout=30))
-            if isinstance(answer, Refused):
-                raise (TurnedAway if answer.final else ProtocolError)(answer.reason)
-            if not isinstance(answer, Welcome):
-                raise ProtocolError(f"the studio began with {answer.type}")
+            answer = _welcomed(decode(stream.recv(timeout=30)))
             settings.write_down(answer.name)
             self._have_host(answer.name, answer.slots, answer.lease_s)
             log.info("Joined %s as %s.", settings.studio, answer.name)
@@ -133,6 +132,17 @@ class Link:
 
     def _end_host(self) -> bool:
         return self._host is not None and self._host.end(patience_s=LAST_STATES_S)
+
+
+def _welcomed(answer: Message) -> Welcome:
+    """Raises TurnedAway, and ProtocolError where it is worth asking again."""
+    if isinstance(answer, Refused):
+        raise (TurnedAway if answer.final else ProtocolError)(answer.reason)
+    if not isinstance(answer, Welcome):
+        raise ProtocolError(f"the studio began with {answer.type}")
+    if behind := too_far_behind(SPOKEN, theirs := ProtocolVersion(answer.version, answer.oldest)):
+        raise ProtocolError(apart(behind, studio=theirs, machine=SPOKEN))
+    return answer
 
 
 def identity_of(home: Path) -> str:

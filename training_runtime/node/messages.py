@@ -4,8 +4,10 @@
     studio -> node   Welcome, Wanted, Refused
 
 The stream is a WebSocket that the node opens (`/ws/node/`, Authorization: Bearer). A Wanted comes every few seconds and whenever something
-has changed; it is the whole of what is wanted, so one that is lost is made up for by the next. Fields that are not known are ignored and
-those that are missing have their defaults, so that versions one apart understand each other; where that is not enough, VERSION is raised.
+has changed; it is the whole of what is wanted, so one that is lost is made up for by the next. Fields that are not known are ignored, those
+that are missing have their defaults, and a message of a kind that is not known is left out. VERSION is raised by one whenever a message
+changes, those of `protocol` inside these included. Machines one version apart, in either direction, take part as they are; one that is
+further apart (OLDEST) is refused with a sentence that says which side to upgrade, and asks again until one of them is.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from training_runtime.errors import ProtocolError
 from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, Apply, Observation
-from training_runtime.records import build
+from training_runtime.records import build, parse_message
+from training_runtime.version_skew import Behind, ProtocolVersion
 
-VERSION = 1
+VERSION = 2
+OLDEST = 2  # of the other side that this one works with; from version 3 on it is the one before VERSION
+SPOKEN = ProtocolVersion(VERSION, OLDEST)
+UPGRADE_MACHINE = (
+    'Upgrade it to the studio\'s release: `pip install --upgrade "edt-studio[node]"` there (in a clone: update it, and `tools/setup.sh`), '
+    "then `edt-node join --replace`. What runs there trains on."
+)
 STREAM = "/ws/node/"
 FILES = "/node/v1"
 GUEST = "guest"
@@ -34,6 +42,7 @@ class Hello:
     boot: str = ""
     slots: int | None = None
     version: int = VERSION
+    oldest: int = OLDEST
     type: Literal["hello"] = "hello"
 
 
@@ -47,6 +56,7 @@ class Welcome:
     lease_s: float
     slots: int | None = None
     version: int = VERSION
+    oldest: int = OLDEST
     type: Literal["welcome"] = "welcome"
 
 
@@ -105,15 +115,21 @@ def encode(message: Message) -> str:
 
 
 def decode(text: str | bytes) -> Message:
-    """The record that a message holds. Raises ProtocolError for anything else."""
-    if len(text) > MAX_STUDIO_LINE_BYTES:
-        raise ProtocolError(f"a message of {len(text)} bytes is longer than {MAX_STUDIO_LINE_BYTES}")
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from None
-    cls = _TYPES.get(str(raw.get("type"))) if isinstance(raw, dict) else None
-    if cls is None:
-        raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
+    """The record that a message holds. Raises UnknownMessage for a kind that is not known, which a newer version may have sent,
+    ProtocolError for anything else."""
+    raw, cls = parse_message(text, _TYPES, limit_bytes=MAX_STUDIO_LINE_BYTES)
+    if cls in (Hello, Welcome):
+        raw.setdefault("version", 0)
+        raw.setdefault("oldest", raw["version"])  # who says no more than that works with no other
     message: Message = build(cls, raw, lenient=True)
     return message
+
+
+def apart(behind: Behind, *, studio: ProtocolVersion, machine: ProtocolVersion) -> str:
+    """Why the two cannot work together, and what to upgrade. `behind`: as the machine sees it, "ours" is the machine."""
+    if behind == "ours":
+        return f"The studio speaks {studio} of this stream and this machine {machine}. {UPGRADE_MACHINE}"
+    return (
+        f"This machine speaks {machine} of this stream and the studio {studio}: upgrade the studio first, or install here the release that "
+        "the studio has."
+    )

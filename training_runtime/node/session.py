@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from training_runtime.errors import HostUnavailable, ProtocolError
+from training_runtime.errors import HostUnavailable, ProtocolError, UnknownMessage
 from training_runtime.host import client
 from training_runtime.news import news, packages
 from training_runtime.node import places
@@ -23,7 +23,8 @@ from training_runtime.node.messages import GUEST, Departed, Refused, RunFolder, 
 from training_runtime.node.mirroring import Mirroring
 from training_runtime.node.reporting import reported
 from training_runtime.node.settings import Settings
-from training_runtime.protocol import Observation, RunSpec, WantedRun
+from training_runtime.protocol import OLDEST, VERSION, Observation, RunSpec, WantedRun
+from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
 SAY_PAUSE_S = 0.05
@@ -57,6 +58,7 @@ class Session:
         self._lock = threading.RLock()
         self.leaving = threading.Event()  # the machine is being ended: a run that dies of that has not ended
         self._over = threading.Event()
+        self._left_out = LeftOut(log)
         self._news = threading.Event()
         self._needed = threading.Event()
         self._mirror = Mirroring(files, folders, live=self._live, changed=self._news.set)
@@ -68,7 +70,11 @@ class Session:
             thread.start()
         try:
             while True:
-                message = decode(self._stream.recv())
+                try:
+                    message = decode(self._stream.recv())
+                except UnknownMessage as error:
+                    self._left_out.note(error, of="the studio")
+                    continue
                 if isinstance(message, Refused):
                     raise (TurnedAway if message.final else ProtocolError)(message.reason)
                 if isinstance(message, Wanted):
@@ -117,7 +123,9 @@ class Session:
                     begun.append(dataclasses.replace(wish, spec=reached))
                 elif wish.spec.run not in self._coming:
                     self._coming[wish.spec.run] = (wish.spec, folder, "")
-        apply = places.translated(dataclasses.replace(wanted.apply, runs=tuple(begun)), self._path)
+        # The stream's version covers what is in it: to the host here it is this release that speaks.
+        ours = dataclasses.replace(wanted.apply, runs=tuple(begun), version=VERSION, oldest=OLDEST)
+        apply = places.translated(ours, self._path)
         try:
             seen = client.apply(self._settings.home, self._welcome.name, apply, timeout_s=HOST_TIMEOUT_S)
         except HostUnavailable as error:

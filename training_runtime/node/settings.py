@@ -20,6 +20,7 @@ _USAGE = """\
 examples:
   edt-node join https://studio.example.org --token edtn_...
   edt-node join                  # again, as before: for a service that starts with the machine
+  edt-node join --replace        # after an upgrade, while runs train here
 """
 
 
@@ -27,7 +28,7 @@ examples:
 class Settings:
     """`home`: all that the machine keeps. `data`: where scripts find shared data. `slots`: how many it offers; None: what the studio says.
     `name`: what the studio called it when it last joined; empty before. `address`: where other machines of the studio reach this one;
-    empty: see `address_of`."""
+    empty: see `address_of`. `replace`: take over from the `edt-node join` that runs in this home."""
 
     studio: str
     home: Path
@@ -37,6 +38,7 @@ class Settings:
     name: str = ""
     verify: bool | str = True
     address: str = ""
+    replace: bool = False
 
     @property
     def note(self) -> Path:
@@ -85,7 +87,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     address = given.address if given.address is not None else before.get("address", "")
     if not ADDRESS.fullmatch(address):
         join.error(f"--address {address!r}: one host name or IP address, without a port, or none")
-    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True, address)
+    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True, address, given.replace)
 
 
 def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
@@ -100,6 +102,11 @@ def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]
         "that of the network card towards the studio; none: it shares no run)",
     )
     join.add_argument("--ca", default="", help="a file with the certificate that the studio's is signed by, if it is your own")
+    join.add_argument(
+        "--replace",
+        action="store_true",
+        help="take over from the edt-node join that runs with this home, as after an upgrade: its link and its host end, its runs train on",
+    )
     join.add_argument("--insecure", action="store_true", help="speak to a studio without TLS that is not on this machine")
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime.host.processes import Process, alive, descendants, look, send_signal, table
+from training_runtime.version_skew import ProtocolVersion, too_far_behind
 from webapp.studio import log
 from webapp.studio.checks import Refusal
 
@@ -27,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True)
 class Program:
     """What is run. `standard_input` is asked for at every start (it may hold a secret); `stop_s`: the time it has to end when asked.
-    `version`: of what one that outlives its studio is to speak; another one is not taken over."""
+    `version`: of what one that outlives its studio speaks; one that is too far from it is not taken over."""
 
     name: str
     argv: tuple[str, ...]
@@ -36,7 +37,7 @@ class Program:
     standard_input: Callable[[], bytes] | None = None
     inherited: tuple[int, ...] = ()
     tied: bool = True
-    version: str = ""
+    version: ProtocolVersion | None = None
     stop_s: float = 8.0
 
 
@@ -62,7 +63,7 @@ class Child:
 
     @property
     def note(self) -> Path:
-        """Where its process is written down: "pid start-ticks version"."""
+        """Where its process is written down: "pid start-ticks version oldest-version"."""
         return self.home / "run" / f"{self.name}.pid"
 
     def start(self) -> None:
@@ -93,7 +94,9 @@ class Child:
         assert self.process is not None
         assert self.popen is not None
         try:
-            self.note.write_text(f"{self.process.pid} {self.process.start_ticks} {self.program.version}\n")
+            version = self.program.version
+            spoken = f" {version.version} {version.oldest}" if version is not None else ""
+            self.note.write_text(f"{self.process.pid} {self.process.start_ticks}{spoken}\n")
         except OSError:
             self.note.unlink(missing_ok=True)
             if self.program.tied:
@@ -104,10 +107,10 @@ class Child:
             raise
 
     def take_over(self) -> bool:
-        """Adopt the process that an earlier studio left; False where there is none, or where it is of another version: that one is ended
-        alone, and whatever outlives it is found by the next."""
+        """Adopt the process that an earlier studio left; False where there is none, or where its version is too far from this one's: that
+        one is ended alone, and whatever outlives it is found by the next."""
         self.process, self.popen = written_down(self.note), None
-        if self.process is not None and self.note.read_text().split()[2:] != self.program.version.split():
+        if self.process is not None and self.program.version is not None and not _works_with(self.program.version, self.note):
             end_alone(self.process)
             self.process = None
         return self.process is not None
@@ -141,6 +144,16 @@ class Child:
         """At once, and nothing else: what it has started may outlive it, or goes with it by itself (see `alive`)."""
         if self.process is not None:
             send_signal(self.process, signal.SIGKILL)
+
+
+def _works_with(ours: ProtocolVersion, note: Path) -> bool:
+    """Whether what is written down there speaks a version with which this one works."""
+    match note.read_text().split()[2:]:
+        case [version, oldest] if version.isdecimal() and oldest.isdecimal():
+            return not too_far_behind(ours, ProtocolVersion(int(version), int(oldest)))
+        case [version]:  # from before versions one apart worked together
+            return version == str(ours.version)
+    return False
 
 
 def end_alone(process: Process, *, deadline_s: float = 10.0) -> None:

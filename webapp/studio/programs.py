@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training_runtime.environments import network
-from training_runtime.protocol import VERSION
+from training_runtime.protocol import SPOKEN
 from webapp.studio import broker
 from webapp.studio.processes import Program
 
@@ -54,7 +54,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
             host_environment(environment),
             REPOSITORY,
             tied=False,  # training outlives everything above it
-            version=str(VERSION),
+            version=SPOKEN,
             stop_s=HOST_STOP_S + HOST_WRITES_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
         ),
         web("web"),

@@ -32,6 +32,7 @@ NOT_STARTED = math.inf
 MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
 PROBE_EVERY_S = 5.0
+LEAVE = signal.SIGUSR1
 STOP_LAST = ("host", "broker")  # in this order, after all others at once
 
 
@@ -65,19 +66,25 @@ class Supervisor:
     def __post_init__(self) -> None:
         self.watched = {p.name: Watched(Child(p, self.home)) for p in self.programs}
         self.asked_to_stop = 0
+        self.keeps_host = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._rotated_at = self._probed_at = 0.0
         self.watchdog = Watchdog(programs.notify_socket(self.home), silent_s=self.silent_s)
 
     def catch_signals(self) -> None:
-        """From now on Ctrl-C, SIGTERM and a closed terminal ask the loop to stop; a child's death wakes it."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        """From now on Ctrl-C, SIGTERM and a closed terminal ask the loop to stop, LEAVE asks it to stop all but the node host, whose runs
+        train on; a child's death wakes it."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, LEAVE):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup means what it says
                 signal.signal(number, self._enqueue)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
-    def _enqueue(self, _number: int, _frame: FrameType | None) -> None:
+    def _enqueue(self, number: int, _frame: FrameType | None) -> None:
+        if number == LEAVE:
+            self.keeps_host = True
+            self.asked_to_stop = max(1, self.asked_to_stop)  # asking again is no hurry: there is nothing to wait for
+            return
         self.asked_to_stop += 1
 
     def start(self, *, until: str = "") -> None:
@@ -175,12 +182,19 @@ class Supervisor:
     def stop(self) -> None:
         """Everything, in order, each within its time; asking again (a second Ctrl-C) cuts the waiting short."""
         for names in ([name for name in self.watched if name not in STOP_LAST], *([name] for name in STOP_LAST)):
-            children = [self.watched[name].child for name in names if name in self.watched]
+            children = [self.watched[name].child for name in names if name in self.watched and not self._is_left(name)]
             for child in children:
                 child.ask_to_stop()
             self._await_end(children, now=time.monotonic())
         self.watchdog.close()
         self.terminal.show_new()
+
+    def _is_left(self, name: str) -> bool:
+        process = self.watched[name].child.process
+        if name != "host" or not self.keeps_host or process is None:
+            return False
+        self.terminal.say(f"host (process {process.pid}) is left running, and its runs train on: the next start takes it over")
+        return True
 
     def _await_end(self, children: Sequence[Child], *, now: float) -> None:
         """Until all are gone: on their own, or killed when their time is over or someone is in a hurry."""

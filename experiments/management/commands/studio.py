@@ -46,7 +46,8 @@ class Command(BaseCommand):
             self.stdout.flush()
             while running.supervisor.turn():
                 pass
-            self.stdout.write("\nStopping: running jobs are suspended first (Ctrl-C again: do not wait).\n")
+            suspends = "running jobs are suspended first (Ctrl-C again: do not wait)"
+            self.stdout.write(f"\nStopping: {'running jobs of this machine train on' if running.supervisor.keeps_host else suspends}.\n")
             self.stdout.flush()
         self.stdout.write("The studio has stopped.\n")
 

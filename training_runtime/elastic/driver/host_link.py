@@ -8,6 +8,7 @@ connection. Nothing here blocks.
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import select
 import socket
@@ -15,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from training_runtime.errors import ProtocolError
+from training_runtime.errors import ProtocolError, UnknownMessage
 from training_runtime.meeting import Meets
 from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
+from training_runtime.unknown_messages import LeftOut
 
+log = logging.getLogger(__name__)
 _MOST_STRANGERS = 8
 _READ_S = 2.0
 _GREETING_BYTES = 512
@@ -43,6 +46,7 @@ class HostLink:
         self._forking = False
         self._journal_bytes = 0
         self._meets: Meets | None = None
+        self._left_out = LeftOut(log)
 
     def readable(self) -> list[int]:
         """Descriptors to wait on."""
@@ -145,6 +149,8 @@ class HostLink:
     def _take(self, line: bytes) -> None:
         try:
             message = decode(line)
+        except UnknownMessage as error:  # of a newer host
+            return self._left_out.note(error, of="the host")
         except ProtocolError:
             return self._close_peer()
         if isinstance(message, Members):

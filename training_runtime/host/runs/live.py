@@ -14,6 +14,7 @@ from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, Told
 from training_runtime.meeting import Meeting, Meets
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
+from training_runtime.unknown_messages import LeftOut
 
 
 @dataclass(eq=False)
@@ -34,7 +35,7 @@ class LiveRun:
     disk.
     `meeting`, `suspended`: what it was told with `members`; `met`: how a driver says that remote agents reach it. `got_on`: when it ended,
     this attempt had trained. `spare`: the control group of the spare process that it was given, empty where it was forked; `imported`: what
-    it said that it has imported, until that is noted.
+    it said that it has imported, until that is noted. `left_out`: kinds of its messages that are not known here.
     """
 
     run: int
@@ -86,6 +87,7 @@ class LiveRun:
     ended_at: float = 0.0
     asked_back: dict[int, float] = field(default_factory=dict)
     evicted_at: float | None = None
+    left_out: LeftOut | None = None
     wrote_at: float = 0.0
     written: tuple[str, int] = ("", 0)
     folder: tuple[int, int] | None = None

@@ -10,7 +10,7 @@ import os
 import selectors
 import time
 
-from training_runtime.errors import ProtocolError
+from training_runtime.errors import ProtocolError, UnknownMessage
 from training_runtime.host import processes, sockets
 from training_runtime.host.actions import TellMembers
 from training_runtime.host.node import Node
@@ -19,6 +19,7 @@ from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import Told
 from training_runtime.meeting import Meets
 from training_runtime.protocol import Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
+from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 1024
@@ -82,8 +83,9 @@ def hear_last(run: LiveRun) -> None:
         for _ in range(_MOST_PIECES if run.link is not None else 0):  # others may have the socket still, so it need not be closed
             assert run.link is not None
             for line in run.link.receive()[0]:
-                if isinstance(message := decode(line), Imported):
-                    run.imported = message.modules
+                with contextlib.suppress(UnknownMessage):
+                    if isinstance(message := decode(line), Imported):
+                        run.imported = message.modules
 
 
 def _send(node: Node, run: LiveRun, data: bytes) -> None:
@@ -134,7 +136,12 @@ def _lost(node: Node, run: LiveRun, why: str) -> None:
 
 
 def _receive(node: Node, run: LiveRun, line: bytes) -> None:
-    message = decode(line)
+    try:
+        message = decode(line)
+    except UnknownMessage as error:
+        run.left_out = run.left_out or LeftOut(log)
+        run.left_out.note(error, of=f"the driver of run {run.run}")
+        return
     if isinstance(message, Grown):
         if message.journal_bytes > run.journal_bytes and not run.remote:  # the journal is the driver's alone
             run.journal_bytes = message.journal_bytes
