@@ -1,7 +1,8 @@
 """The memory that all processes of a run on one machine share: a memfd made by the driver before it forks, mapped by everybody.
 
 It holds words (int64, each with one writer), semaphores, the table of generations and word of each, per-engine metrics, the ring of
-finished steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here
+finished steps, the results of test batches, buffers of engine 0, and the gradient rows: the sum, and those of `tree.rows`. Of the room
+for rows only as much becomes memory as parts need. Nothing here
 decides; `group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that
 of x86-64 (see `check_order`), semaphores are barriers besides.
 """
@@ -38,6 +39,7 @@ STORE = 33  # three words: where members of a generation find the store of its f
 WORKER_WORDS = 40
 STATE_LEFT = 1
 LINE = 64
+SUM_ROW, FIRST_ROW = 0, 1  # the sum of a step; the rows of its parts begin here
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Segment:
         return memoryview(self._map)[offset : offset + length]
 
     def lane(self, row: int, lane: Lane) -> torch.Tensor:
-        """One lane of one gradient row; row V is the sum."""
+        """One lane of one gradient row."""
         return self.tensor("rows", lane.dtype, lane.size, row * self.layout.row_bytes + lane.offset)
 
     def note(self, number: int, text: bytes) -> None:

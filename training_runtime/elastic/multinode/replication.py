@@ -35,6 +35,7 @@ from training_runtime.elastic.comm.segment import (
     RING_READ,
     RING_WRITTEN,
     STATE_BYTES,
+    SUM_ROW,
     WANTED,
     WORKER_WORDS,
     GenerationRecord,
@@ -156,7 +157,7 @@ class Replication:
         elif made.kind == payloads.SUM:
             for lane in self.layout.lanes:
                 mine = shard(lane, record.members.index(worker_id), len(record.members))
-                yield from self._row(self.layout.engines, lane.offset + mine.start * lane.dtype.itemsize, len(mine) * lane.dtype.itemsize)
+                yield from self._row(SUM_ROW, lane.offset + mine.start * lane.dtype.itemsize, len(mine) * lane.dtype.itemsize)
         elif made.kind == payloads.TEST:
             row = self.layout.columns * _WORD
             yield self._bytes("tests", made.first * row, row)
@@ -183,10 +184,11 @@ class Replication:
         layout, workers = self.layout, len(record.members)
         mine = tree.share(record.members.index(worker_id), workers, engines)
         theirs = [rank for rank, member in enumerate(record.members) if self._is_reached(member)]
-        for place in tree.parts(mine, engines):
+        rows = tree.rows(workers, engines)
+        for row in [rows[place] for place in tree.parts(mine, engines)]:
             for lane in layout.lanes:
                 for wanted in joined(shard(lane, rank, workers) for rank in theirs):
-                    yield from self._row(place, lane.offset + wanted.start * lane.dtype.itemsize, len(wanted) * lane.dtype.itemsize)
+                    yield from self._row(row, lane.offset + wanted.start * lane.dtype.itemsize, len(wanted) * lane.dtype.itemsize)
 
     def _row(self, row: int, at: int, length: int) -> Iterator[Piece]:
         if length:

@@ -169,7 +169,7 @@ class Lifecycle(ABC):
         if expected_bytes := self.segment.words[STATE_BYTES]:
             self.landing = transfer.Landing(self.context.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
         if self.exchange.through_segment:
-            self.pages.allocate(tree.share(rank, self.context.workers, self.job.engines).start for rank in range(self.context.workers))
+            self.pages.allocate(tree.first_rows(self.context.workers, self.job.engines))
         self.pages.warm_heap(self.job.trained)
 
     def _await_first(self) -> int:
