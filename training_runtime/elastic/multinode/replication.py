@@ -42,6 +42,7 @@ from training_runtime.elastic.comm.segment import (
     Segment,
 )
 from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.state import transfer
 
 HOME = 0
 RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast
@@ -209,7 +210,7 @@ class Replication:
         self._writers[phase] = self._writers.get(phase, 0) + 1
         if self._writers[phase] == writers:
             self._writers = {}
-            yield Piece("state", 0, os.fstat(self._state_fd).st_size)
+            yield Piece("state", 0, transfer.size_of(self._state_fd))
 
     def _finished(self, head: dict[int, int]) -> Iterator[Piece]:
         """Rows of steps that were finished."""

@@ -20,6 +20,7 @@ from typing import TypeVar
 import torch
 
 from training_runtime.elastic import tree
+from training_runtime.elastic.comm.give_back import GiveBack
 from training_runtime.elastic.comm.group import Group, Reconfigured, await_membership
 from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import (
@@ -31,6 +32,7 @@ from training_runtime.elastic.comm.segment import (
     STATE,
     STATE_BYTES,
     STATE_LEFT,
+    STATE_ROOM,
     WAITS,
     WANTED,
     GenerationRecord,
@@ -42,6 +44,7 @@ from training_runtime.elastic.multinode import payloads
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
+from training_runtime.elastic.state.window import Window
 from training_runtime.elastic.worker import heartbeat, long_work, reduction
 from training_runtime.elastic.worker.buffers import SharedBuffers
 from training_runtime.elastic.worker.callbacks import WorkerHooks
@@ -70,7 +73,8 @@ class Lifecycle(ABC):
         self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), on_device=context.on_device)
         self.hooks = WorkerHooks(job, self._warn)
         self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
-        self.pages = Prefault(segment)
+        self.pages, self.window = Prefault(segment), Window(context.state_fd)
+        self.give_back = GiveBack(segment, self.worker_id, context.state_fd, shape.engine_counts)
         self.last_commit = self.last_unit_s = 0.0
         self.landing: transfer.Landing | None = None
         self.pull: Pull | None = None  # until it is a member that holds the state
@@ -78,7 +82,7 @@ class Lifecycle(ABC):
         self._tested: list[int] = []
         self.unsaved = -1  # the end of an epoch whose model nobody was told to save
         self.whole = True  # no unit is half applied to model, optimizer and callbacks
-        self._passed = False  # a state was handed over: the memory that it went through can be freed
+        self._passed = False  # what is left of another generation can be given back, after the next barrier
         self.recent_reports: deque[reports.Once] = deque(maxlen=RECENT_REPORTS)
 
     @abstractmethod
@@ -165,9 +169,10 @@ class Lifecycle(ABC):
         """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
         to come."""
         live = self.job.live
-        capture.touch(live.parameters())
         if expected_bytes := self.segment.words[STATE_BYTES]:
-            self.landing = transfer.Landing(self.context.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
+            self.segment.words[STATE_ROOM] = self.segment.words[WANTED]
+            self.landing = transfer.Landing(self.window, expected_bytes, [*live.parameters(), *live.buffers()])
+        capture.touch(live.parameters())
         if self.exchange.through_segment:
             self.pages.allocate(tree.first_rows(self.context.workers, self.job.engines))
         self.pages.warm_heap(self.job.trained)
@@ -189,7 +194,7 @@ class Lifecycle(ABC):
         if self.worker_id not in record.worker_ids:
             raise Retired
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
-        self._passed = False
+        self.give_back.forget()
         self.exchange.meet(record, self.worker_id)
         self._meet(payloads.MARKS)
         ticks = group.committed()
@@ -207,7 +212,7 @@ class Lifecycle(ABC):
             raise Retired
         if ticks[self.worker_id] < top:
             self._take_over(top)
-        self._passed = any(ticks[worker_id] < top for worker_id in record.members)
+        self._passed = True
         group.begin()
         self.exchange.join(group)
         self.worked = group
@@ -254,15 +259,14 @@ class Lifecycle(ABC):
         if here not in lacking and not elsewhere:
             return 0
         mine = [worker_id for worker_id in sources if machine(worker_id) == here]
-        transfer.pack(self.context.state_fd, capture.capture(self.job.live), mine.index(self.worker_id), len(mine))
+        transfer.pack(self.window, capture.capture(self.job.live), mine.index(self.worker_id), len(mine))
         return payloads.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
         self.whole = False
         self.segment.set(self.worker_id, COMMITTED, -1)  # until all of it is here, this worker holds no state
-        fd = self.context.state_fd
-        landing = self.landing or transfer.Landing(fd, 0)
-        capture.restore(transfer.index_of(fd), landing, self.job.live)
+        landing = self.landing or transfer.Landing(self.window, 0)
+        capture.restore(transfer.index_of(self.context.state_fd), landing, self.job.live)
         self.landing = None
         self.buffers.snapshot()
         self._commit(top)
@@ -279,9 +283,10 @@ class Lifecycle(ABC):
     def _sync(self, made: int = 0) -> int:
         """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
         newest = self.group.barrier(payload=made) if self.group.size > 1 else self.segment.words[WANTED]
-        if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
+        if self._passed:  # who took the state has done so before this barrier, and nobody gives the next one before another
             self._passed = False
-            os.ftruncate(self.context.state_fd, 0)
+            self.window.forget()
+            self.give_back.begin(self.group.number, self.group.record.members)
         return newest
 
     def _move_on(self, agreed: int) -> None:
@@ -289,6 +294,9 @@ class Lifecycle(ABC):
         if agreed > self.group.number:
             raise Reconfigured(agreed, abort=False)
         self.pages.some(self.last_unit_s)
+        if self.segment.words[STATE_ROOM] == self.group.number:  # somebody is about to join
+            self.window.some(self.segment.words[STATE_BYTES], self.last_unit_s)
+        self.give_back.some(self.last_unit_s)
 
     def _record(self, unit: WorkItem, group: Group, step_s: float) -> None:
         """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""
