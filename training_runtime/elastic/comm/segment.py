@@ -27,8 +27,9 @@ RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # Words of the head. ORPHANED: see `emergency_checkpoint`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
 # BRIDGED: machines, a bit each, that a bridge here has to be woken for (see `multinode.bridge`).
+# SNAPSHOT: the tick of the state on this machine that is still to be written (see `writer`), 0: none.
 # STATE_ROOM: the generation in which a newcomer last began to make room for a state on this machine.
-WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, BRIDGED, STATE_ROOM = range(10)
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, BRIDGED, STATE_ROOM, SNAPSHOT = range(11)
 HEAD_WORDS = 16
 # Words of a worker. BEAT: see `heartbeat`.
 PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_TICK, EXCUSED = 0, 1, 3, 4, 5, 6, 7

@@ -22,7 +22,7 @@ _HEAD = 16  # bytes: where the index lies, and how long it is
 
 
 @dataclass(frozen=True)
-class _Placed:
+class Placed:
     """A tensor of a packed tree: where it lies, in row-major order. `strides`: how its elements lay in memory, where that was in another
     order; sums over them depend on it."""
 
@@ -58,7 +58,7 @@ def replace(value: Any, tensor: Callable[[Any], Any], kind: type[Any] = torch.Te
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """Where everything of a tree goes: (tensor, offset) pairs, and the pickled index at `end`. What lies before `common` is the same for
     all workers; what callbacks hold may not be."""
 
@@ -68,21 +68,26 @@ class _Plan:
     end: int
 
 
-def place(tree: Mapping[str, Any]) -> _Plan:
+def place(tree: Mapping[str, Any]) -> Plan:
     """Lay a captured tree out."""
     tensors: list[tuple[torch.Tensor, int]] = []
     at = _HEAD
 
-    def put(t: torch.Tensor) -> _Placed:
+    def put(t: torch.Tensor) -> Placed:
         nonlocal at
         at = -(-at // _ALIGN) * _ALIGN
         tensors.append((t, at))
         at += t.numel() * t.element_size()
-        return _Placed(t.dtype, tuple(t.shape), tensors[-1][1], _strides(t))
+        return placed(t, tensors[-1][1])
 
     index = pickle.dumps(replace(tree, put))
     count = len(tree["parameters"]) + len(tree["buffers"]) + tree["common"]
-    return _Plan(tensors, index, tensors[count][1] if count < len(tensors) else at, at)
+    return Plan(tensors, index, tensors[count][1] if count < len(tensors) else at, at)
+
+
+def placed(t: torch.Tensor, offset: int) -> Placed:
+    """What stands for a tensor that lies there."""
+    return Placed(t.dtype, tuple(t.shape), offset, _strides(t))
 
 
 def _strides(t: torch.Tensor) -> tuple[int, ...]:
@@ -116,7 +121,7 @@ def packed_bytes(tree: Mapping[str, Any]) -> int:
 
 
 def index_of(fd: int) -> Any:
-    """The packed tree, with `_Placed` where its tensors are."""
+    """The packed tree, with `Placed` where its tensors are."""
     head = os.pread(fd, _HEAD, 0)
     end, length = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
     return _Index(io.BytesIO(os.pread(fd, length, end))).load()
@@ -139,8 +144,8 @@ class _Index(pickle.Unpickler):
     """Reads an index, which holds nothing but plain values and places."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == (__name__, _Placed.__name__):
-            return _Placed
+        if (module, name) == (__name__, Placed.__name__):
+            return Placed
         if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
             return found
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a packed state")
@@ -150,7 +155,7 @@ class Landing:
     """Source of the tree that lies in a file. Prepared before the tree is there: room for `expected_bytes` in the file, mapped, and so much
     touched memory for new tensors as is left of that without what goes into `live` ones."""
 
-    leaf = _Placed
+    leaf = Placed
 
     def __init__(self, file: int | Window, expected_bytes: int, live: Iterable[torch.Tensor] = ()) -> None:
         self._from = file if isinstance(file, Window) else Window(file)
@@ -160,32 +165,37 @@ class Landing:
         self._room = torch.zeros(-(-max(0, room) // _ALIGN) * _ALIGN, dtype=torch.uint8)
         self._used = 0
 
-    def fill(self, target: torch.Tensor, leaf: _Placed) -> None:
+    def fill(self, target: torch.Tensor, leaf: Placed) -> None:
         if target.device.type == "cpu" and target.is_contiguous():
             self._read(target, leaf)
         else:
             target.copy_(self.make(leaf))
 
-    def make(self, leaf: _Placed) -> torch.Tensor:
+    def make(self, leaf: Placed) -> torch.Tensor:
         made = self._allocate(leaf)
         self._read(made, leaf)
         return torch.empty_strided(leaf.shape, leaf.strides, dtype=leaf.dtype).copy_(made) if leaf.strides else made
 
-    def _read(self, into: torch.Tensor, leaf: _Placed) -> None:
+    def _read(self, into: torch.Tensor, leaf: Placed) -> None:
         data = memoryview(bytes_of(into))
         done = self._from.read(data, leaf.offset)
         read_all(self._from.fd, data[done:], leaf.offset + done)
 
-    def _allocate(self, leaf: _Placed) -> torch.Tensor:
-        count = 1
-        for n in leaf.shape:
-            count *= n
-        size = count * leaf.dtype.itemsize
+    def _allocate(self, leaf: Placed) -> torch.Tensor:
+        size = count_of(leaf.shape) * leaf.dtype.itemsize
         start = -(-self._used // _ALIGN) * _ALIGN
         if start + size > len(self._room):
             return torch.empty(leaf.shape, dtype=leaf.dtype)
         self._used = start + size
         return self._room[start : start + size].view(leaf.dtype).view(leaf.shape)
+
+
+def count_of(shape: Iterable[int]) -> int:
+    """Elements of a tensor of this shape."""
+    count = 1
+    for n in shape:
+        count *= n
+    return count
 
 
 def bytes_of(t: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
