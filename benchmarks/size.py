@@ -83,13 +83,14 @@ def memory_mb(run: Run) -> tuple[float, float]:
 
 
 def memfds_mb(pid: int) -> float:
-    held = 0
+    held: dict[int, int] = {}  # a memfd may have several descriptors
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            held += path.stat().st_blocks * 512 if "memfd:edt-" in str(path.readlink()) else 0
+            if "memfd:edt-" in str(path.readlink()):
+                held[path.stat().st_ino] = path.stat().st_blocks * 512
         except OSError:  # closed in the meantime
             continue
-    return held / MB
+    return sum(held.values()) / MB
 
 
 def started(run: Run, workers: int, steps: int) -> float:
