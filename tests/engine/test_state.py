@@ -7,7 +7,9 @@ import dataclasses
 import enum
 import gc
 import importlib
+import io
 import os
+import pickle
 import sys
 import types
 from collections.abc import Iterator
@@ -75,6 +77,13 @@ def moved(source: Job, target: Job, *, parts: int = 1) -> None:
         transfer.pack(fd, tree, part, parts)
     capture.restore(transfer.index_of(fd), landing, target.live)
     os.close(fd)
+
+
+def test_the_index_of_an_older_checkpoint_is_read():
+    leaf = transfer.Placed(torch.float32, (2, 3), 64)
+    data = pickle.dumps({"parameters": [leaf]}, protocol=2).replace(b"\nPlaced\n", b"\n_Placed\n")
+    assert b"_Placed" in data
+    assert transfer._Index(io.BytesIO(data)).load() == {"parameters": [leaf]}
 
 
 @pytest.mark.parametrize("ready", ["nothing", "a part", "all"])

@@ -144,7 +144,7 @@ class _Index(pickle.Unpickler):
     """Reads an index, which holds nothing but plain values and places."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == (__name__, Placed.__name__):
+        if module == __name__ and name in (Placed.__name__, "_Placed"):  # the latter in checkpoints that are older
             return Placed
         if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
             return found
