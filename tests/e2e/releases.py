@@ -56,7 +56,7 @@ def upgrade(folder: Path) -> None:
         text = re.sub(r"^VERSION = \d+", f"VERSION = {version + 1}", text, flags=re.MULTILINE)
         path.write_text(re.sub(r"^OLDEST = \d+", f"OLDEST = {version}", text, flags=re.MULTILINE))
     field = '    in_the_next_version: str = "what the next release says"\n'
-    _patch(runtime / "protocol.py", "    apart: bool = False\n", after=field)
+    _patch(runtime / "protocol.py", "    isolated: bool = False\n", after=field)
     _patch(runtime / "node" / "messages.py", "    several: bool = False\n", after=field)
     sends = "        connection.sendall(encode(message))\n"
     _patch(runtime / "host" / "client.py", sends, before=f"        connection.sendall(b'{UNKNOWN}\\n')\n")

@@ -45,13 +45,13 @@ def test_a_loop_ends_one_step_after_it_was_asked_to_whatever_becomes_of_its_work
 AT_THE_FINAL_MODEL = """
 from training_runtime.elastic.worker import main as _worker
 _save = _worker.Worker._save
-def _held(self, name, unit):
+def _held(self, unit, name="", **how):
     import os, signal, time
     here = os.environ["RESULT_DIR"]
     if name == "model_epoch_final" and not os.path.exists(here + "/reached"):
         open(here + "/reached", "w").close()
         {then}
-    _save(self, name, unit)
+    _save(self, unit, name, **how)
 _worker.Worker._save = _held
 """
 

@@ -6,14 +6,18 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import torch
 
-from tests.engine.harness import ROOT
+from tests.engine.harness import ROOT, Run
 from tests.engine.scripts import SMALL
+from training_runtime.elastic.comm import give_back
+from training_runtime.elastic.comm.give_back import GiveBack
 from training_runtime.elastic.comm.prefault import Prefault
-from training_runtime.elastic.comm.segment import FlatBuffer, Layout, Segment
+from training_runtime.elastic.comm.segment import STATE_ROOM, FlatBuffer, Layout, Segment
 
 ROW_BYTES = 8 << 20
 LAYOUT = Layout(2, 3, 4, 1, 0, 0, (FlatBuffer(torch.float32, ROW_BYTES // 4, 0),))
@@ -23,20 +27,38 @@ def faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
+def is_allocated(fd: int, at: int) -> bool:
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA) == at
+    except OSError:  # nothing from here on
+        return False
+
+
 def test_rows_are_allocated_and_mapped_by_whoever_will_use_them():
     fd = os.memfd_create("test")
     try:
         newcomer, member = Segment(fd, LAYOUT, create=True), Segment(fd, LAYOUT)
         first = LAYOUT.offsets["rows"]
         Prefault(newcomer).allocate([1])
-        held = [row for row in range(4) if os.lseek(fd, first + row * ROW_BYTES, os.SEEK_DATA) == first + row * ROW_BYTES]
-        assert held == [1, 3], "its own row and the sum, and no other"
+        held = [row for row in range(4) if is_allocated(fd, first + row * ROW_BYTES)]
+        assert held == [0, 1], "its own row and the sum, and no other"
         Prefault(member).some(1e6)
         before = faults()
         member.flat_buffer(1, LAYOUT.flat_buffers[0]).fill_(1.0)
         assert faults() - before < 500, "2048 pages were there"
     finally:
         os.close(fd)
+
+
+def blocks(run: Run, name: str) -> int:
+    """Of 512 bytes, that the memfd of this name takes."""
+    found = []
+    for path in Path(f"/proc/{run.workers[0]}/fd").iterdir():
+        with suppress(FileNotFoundError):  # one that was open for a moment
+            if name in str(path.readlink()):
+                found.append(path.stat().st_blocks)
+    assert found
+    return found[0]
 
 
 def test_the_memory_that_a_state_went_through_is_given_back(start):
@@ -46,14 +68,81 @@ def test_the_memory_that_a_state_went_through_is_given_back(start):
     run.members(0, 1, 2)
     run.until_workers(3)
 
-    def held() -> int:
-        links = [path for pid in run.workers.values() for path in Path(f"/proc/{pid}/fd").iterdir() if "edt-state" in str(path.readlink())]
-        assert links
-        return sum(path.stat().st_size for path in links)
-
-    run.until(lambda: held() == 0, what="an empty memfd")
+    run.until(lambda: blocks(run, "edt-state") == 0, what="an empty memfd")
     run.stop()
     assert run.wait() == 0, run.tail()
+
+
+def test_rows_that_fewer_workers_do_not_need_are_given_back(start, fixed):
+    """By whoever stays, and only they: the sums are as they were."""
+    args = ("--epochs", "300", "--samples", "115", "--checkpoint", "0")
+    run = start("from training_runtime.elastic.comm import give_back\ngive_back.ROWS_REST_S = 0.0\n" + SMALL, *args)
+    run.members(0, 1, 2, 3)
+    run.until_workers(4)
+    four = blocks(run, "edt-segment")
+    run.members(0)
+    run.until_workers(1)
+    run.until(lambda: blocks(run, "edt-segment") < four, what="rows given back")
+    run.members(0, 1, 2)
+    assert run.wait() == 0, run.tail()
+    one = fixed(*args)
+    assert run.weights() == one.weights()
+    assert run.train_lines() == one.train_lines()
+
+
+@pytest.fixture
+def segment():
+    fd = os.memfd_create("test")
+    yield Segment(fd, LAYOUT, create=True)
+    os.close(fd)
+
+
+@pytest.fixture
+def state_fd():
+    fd = os.memfd_create("state")
+    os.write(fd, b"x" * (16 << 20))
+    yield fd
+    os.close(fd)
+
+
+def test_memory_is_given_back_a_piece_at_a_time(segment, state_fd):
+    back = GiveBack(segment, 0, state_fd, {3})
+    back.begin(1, (0, 1))
+    sizes = [os.fstat(state_fd).st_blocks]
+    while sizes[-1]:
+        back.some(0.0)
+        sizes.append(os.fstat(state_fd).st_blocks)
+        assert sizes[-1] < sizes[-2]
+    assert len(sizes) > 4
+    assert os.fstat(state_fd).st_size == 16 << 20, "who has it mapped may still touch it"
+
+
+def test_what_a_newcomer_needs_again_is_not_given_back(segment, state_fd):
+    back = GiveBack(segment, 0, state_fd, {3})
+    back.begin(1, (0, 1))
+    segment.words[STATE_ROOM] = 1
+    back.some(1.0)
+    assert os.fstat(state_fd).st_blocks == (16 << 20) // 512
+
+
+def test_only_the_first_worker_of_a_machine_gives_back(segment, state_fd):
+    back = GiveBack(segment, 1, state_fd, {3})
+    back.begin(1, (0, 1))
+    back.some(1.0)
+    assert os.fstat(state_fd).st_blocks == (16 << 20) // 512
+
+
+def test_rows_in_use_are_kept(segment, monkeypatch):
+    monkeypatch.setattr(give_back, "ROWS_REST_S", 0.0)
+    Prefault(segment).allocate(range(4))
+    empty = os.memfd_create("state")
+    back = GiveBack(segment, 0, empty, {3, 2})
+    back.begin(2, (0,))
+    back.some(10.0)
+    os.close(empty)
+    first = LAYOUT.offsets["rows"]
+    held = [row for row in range(4) if is_allocated(segment.fd, first + row * ROW_BYTES)]
+    assert held == [0, 1, 2], "of three engines one worker holds two sums at a time"
 
 
 FREES = """

@@ -7,7 +7,9 @@ import dataclasses
 import enum
 import gc
 import importlib
+import io
 import os
+import pickle
 import sys
 import types
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from torch import nn
 from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
 from training_runtime.elastic.parts import Parts
 from training_runtime.elastic.state import capture, checkpoint, digest, transfer
+from training_runtime.elastic.state.window import Window
 from training_runtime.errors import UserError
 
 OWN = """
@@ -73,6 +76,44 @@ def moved(source: Job, target: Job, *, parts: int = 1) -> None:
     for part in range(parts):
         transfer.pack(fd, tree, part, parts)
     capture.restore(transfer.index_of(fd), landing, target.live)
+    os.close(fd)
+
+
+def test_the_index_of_an_older_checkpoint_is_read():
+    leaf = transfer.Placed(torch.float32, (2, 3), 64)
+    data = pickle.dumps({"parameters": [leaf]}, protocol=2).replace(b"\nPlaced\n", b"\n_Placed\n")
+    assert b"_Placed" in data
+    assert transfer._Index(io.BytesIO(data)).load() == {"parameters": [leaf]}
+
+
+@pytest.mark.parametrize("ready", ["nothing", "a part", "all"])
+@pytest.mark.parametrize("whose", ["giver", "taker"])
+def test_a_state_is_the_same_however_much_of_its_memory_is_mapped(tmp_path, own, ready, whose):
+    source, target = stepped(job_of(tmp_path, own.Callback())), job_of(tmp_path, own.Callback(), seed=2)
+    tree = capture.capture(source.live)
+    size = transfer.packed_bytes(tree)
+    fd = os.memfd_create("state")
+    windows = {"giver": Window(fd), "taker": Window(fd)}
+    windows[whose].make(size)
+    windows[whose].ready = {"nothing": 0, "a part": size // 3 // 64 * 64 + 8, "all": size}[ready]
+    transfer.pack(windows["giver"], tree, 0, 1)
+    assert transfer.size_of(fd) == size
+    capture.restore(transfer.index_of(fd), transfer.Landing(windows["taker"], 0), target.live)
+    assert digests(target) == digests(source)
+    os.close(fd)
+
+
+def test_members_map_what_a_newcomer_has_made_room_for_and_not_before(tmp_path):
+    fd = os.memfd_create("state")
+    member, newcomer = Window(fd), Window(fd)
+    member.some(1 << 20, 10.0)
+    assert member.ready == 0
+    newcomer.make(1 << 20)
+    assert newcomer.ready == 1 << 20
+    member.some(1 << 20, 10.0)
+    assert member.ready == 1 << 20
+    member.forget()
+    assert member.ready == 0
     os.close(fd)
 
 

@@ -47,6 +47,39 @@ def test_shares_cover_all_engines_and_differ_by_one_at_most(engines, workers):
     assert max(sizes) - min(sizes) <= 1
 
 
+@given(ENGINES, st.integers(1, 70))
+def test_no_row_is_taken_for_two_sums_at_a_time(engines, workers):
+    """As a step goes: whatever a worker computes, no sum that is still needed is written over; at the end all parts are there."""
+    rows = tree.rows(workers, engines)
+    held: dict[int, str] = {}
+    kept: dict[int, int] = {}
+    for rank in range(workers):
+        mine = tree.share(rank, workers, engines)
+        own = tree.own_merges(mine, engines)
+        for m in mine:
+            if (m - 1, m) in own[m]:
+                held[rows[m - 1]] = f"({held[rows[m - 1]]}+{m})"
+            else:
+                assert rows[m] not in kept, "somebody's sum stands there"
+                held[rows[m]], kept[rows[m]] = str(m), m
+            for left, right in own[m]:
+                if not (left == m - 1 and right == m):
+                    held[rows[left]] = f"({held[rows[left]]}+{held[rows[right]]})"
+                    del kept[rows[right]]
+        assert {place for place in kept.values() if place in mine} == set(tree.parts(mine, engines))
+    for left, right in tree.cross_rank_merges(workers, engines):
+        held[rows[left]] = f"({held[rows[left]]}+{held[rows[right]]})"
+    assert held[rows[0]] == summed(engines, 1)
+
+
+@given(ENGINES, st.integers(1, 70))
+def test_rows_are_as_many_as_parts_need_and_not_one_for_each_engine(engines, workers):
+    shares = [len(tree.share(rank, workers, engines)) for rank in range(workers)]
+    assert tree.rows_needed(workers, engines) <= sum(min(share, 2 * share.bit_length()) for share in shares)
+    assert tree.rows_needed(1, engines) <= (engines - 1).bit_length() or engines == 1
+    assert 0 not in tree.rows(workers, engines).values(), "that is the sum's"
+
+
 def test_the_tree_of_six():
     assert summed(6, 1) == "(((0+1)+(2+3))+(4+5))"
 

@@ -192,6 +192,26 @@ def test_a_user_callback_that_raises_on_one_worker_fails_the_run_with_its_traceb
     assert "main.py" in failed.traceback
 
 
+READS = """
+import os
+from callbacks import Callback
+class Reads(Callback):
+    def on_epoch_end(self, epoch, save_model=False):
+        epoch_file = os.path.join(os.environ["RESULT_DIR"], "model", "train", f"model_epoch_{epoch + 1}.pth")
+        with open(os.path.join(os.environ["RESULT_DIR"], f"seen-{os.getpid()}"), "a") as seen:
+            seen.write(f"{os.path.exists(epoch_file)}\\n")
+"""
+
+
+def test_a_callback_that_looks_for_an_epochs_files_at_its_end_finds_them(start):
+    run = start(script(top=READS, arguments=", user_callback=Reads()"))
+    run.members(0, 1)
+    assert run.wait() == 0, run.tail()
+    seen = [line for path in run.result_dir.glob("seen-*") for line in path.read_text().splitlines()]
+    assert len(seen) >= 2
+    assert set(seen) == {"True"}
+
+
 WAITING = """
 import os, time
 from pathlib import Path

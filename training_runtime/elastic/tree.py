@@ -57,3 +57,33 @@ def cross_rank_merges(workers: int, engines: int) -> tuple[Merge, ...]:
     """The additions left over when each of `workers` has made its own: those that join parts of different workers."""
     own = {merge for rank in range(workers) for found in own_merges(share(rank, workers, engines), engines).values() for merge in found}
     return tuple(merge for merge in merges(engines) if merge not in own)
+
+
+@lru_cache(maxsize=256)
+def rows(workers: int, engines: int) -> dict[int, int]:
+    """Which row of memory each place has whose sum is kept in one, from 1 on. A worker uses a row again as soon as its sum has been added
+    to another: it needs about log2 of its engines, not one for each. Rows of different workers are never the same."""
+    found: dict[int, int] = {}
+    first = 1
+    for rank in range(workers):
+        mine = share(rank, workers, engines)
+        own, free, most = own_merges(mine, engines), list[int](), 0
+        for m in mine:
+            added = (m - 1, m) in own[m]  # its gradients go to its neighbour's row at once
+            if not added:
+                found[m] = free.pop() if free else first + most
+                most = max(most, found[m] - first + 1)
+            free += [found[right] for _, right in own[m] if not (added and right == m)]
+            free.sort(reverse=True)
+        first += most
+    return found
+
+
+def rows_needed(workers: int, engines: int) -> int:
+    """How many rows that are: the highest of them, since they are counted from 1."""
+    return max(rows(workers, engines).values(), default=0)
+
+
+def first_rows(workers: int, engines: int) -> list[int]:
+    """The row in which each worker's first sum stands."""
+    return [rows(workers, engines)[mine.start] for rank in range(workers) if (mine := share(rank, workers, engines))]

@@ -24,7 +24,7 @@ from typing import Protocol
 import torch
 
 from training_runtime.elastic import tree
-from training_runtime.elastic.comm.segment import FlatBuffer, GenerationRecord, Segment
+from training_runtime.elastic.comm.segment import FIRST_ROW, SUM_ROW, FlatBuffer, GenerationRecord, Segment
 from training_runtime.elastic.comm.strides import laid_out_as, strides_of
 from training_runtime.errors import UserError
 
@@ -96,6 +96,8 @@ class Exchange:
         self._segment, self._parameters, self._others, self._device = segment, tuple(parameters), tuple(others), device
         self._engines = segment.layout.engines
         self._on_device = on_device
+        self._workers = 1
+        self._rows: dict[int, int] = {}  # of a step's places (see `tree.rows`)
         self._flat = [[segment.flat_buffer(row, flat) for flat in segment.layout.flat_buffers] for row in range(self._engines + 1)]
         self._shared: dict[int, Row] = {}
         self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
@@ -119,9 +121,12 @@ class Exchange:
         """Where the part of the tree is summed that begins with engine `place`."""
         if self._on_device:
             return self._own(place)
-        if place not in self._shared:
-            self._shared[place] = self._shaped(self._flat[place])
-        return self._shared[place]
+        return self._shared_row(self._rows[place])
+
+    def _shared_row(self, row: int) -> Row:
+        if row not in self._shared:
+            self._shared[row] = self._shaped(self._flat[row])
+        return self._shared[row]
 
     def _own(self, place: int) -> Row:
         """A row on this worker's device."""
@@ -147,12 +152,14 @@ class Exchange:
 
     def join(self, group: Members) -> None:
         """They are, from now on."""
+        self._workers = group.size
 
     def leave(self) -> None:
         """Whatever is under way between workers is void. Before `drop`."""
 
     def begin(self, engine: int, mine: range, engines: int) -> None:
         """From now on gradients are those of `engine`."""
+        self._rows = tree.rows(self._workers, engines)
         self._adding = (engine - 1, engine) in tree.own_merges(mine, engines)[engine]
         self._target = self._row(engine - 1 if self._adding else engine).views
         self._times = [0] * len(self._parameters)
@@ -206,10 +213,11 @@ class Exchange:
         self._drop_others()
         self._target = []
 
-    def stage_parts(self, _engines: int) -> None:
+    def stage_parts(self, engines: int) -> None:
         """What this worker could not add up alone is put where the others see it. Before the first barrier."""
+        rows = tree.rows(self._workers, engines)
         for place, row in tuple(self._held.items()):
-            for shared, own in zip(self._flat[place], row.flats, strict=True):
+            for shared, own in zip(self._flat[rows[place]], row.flats, strict=True):
                 shared.copy_(own)
             self._release(place)
 
@@ -223,7 +231,8 @@ class Exchange:
         self._add_shard(rank, workers, engines)
 
     def _add_shard(self, rank: int, workers: int, engines: int) -> None:
-        cross_rank = tree.cross_rank_merges(workers, engines)
+        rows = tree.rows(workers, engines)
+        cross_rank = tuple((rows[left], rows[right]) for left, right in tree.cross_rank_merges(workers, engines))
         for i, flat in enumerate(self._segment.layout.flat_buffers):
             chunk, mine = CHUNK_BYTES // flat.dtype.itemsize, shard(flat, rank, workers)
             for start in range(mine.start, mine.stop, chunk):
@@ -235,9 +244,10 @@ class Exchange:
         self._used = self._segment.used[:engines].amax(0).tolist()
 
     def _add_piece(self, flat: int, part: slice, cross_rank: tuple[tree.Merge, ...]) -> None:
-        total = self._flat[self._engines][flat][part]
+        """`cross_rank`: additions of rows."""
+        total = self._flat[SUM_ROW][flat][part]
         if not cross_rank:  # a last step that one worker computed alone
-            total.copy_(self._flat[0][flat][part])
+            total.copy_(self._flat[FIRST_ROW][flat][part])
             return
         for left, right in cross_rank[:-1]:
             self._flat[left][flat][part].add_(self._flat[right][flat][part])
@@ -256,16 +266,16 @@ class Exchange:
             row = self._sum(optimizer)
         for p, view, some in zip(self._parameters, row.views, self._used, strict=True):
             p.grad = view.to(p.device) if some else None
-        self._versions = [flat._version for flat in self._flat[self._engines]]
+        self._versions = [flat._version for flat in self._flat[SUM_ROW]]
 
     def _sum(self, optimizer: torch.optim.Optimizer) -> Row:
         """Where the sum stands, for this worker to read."""
         if self._on_device or self.copies or may_change_gradients(optimizer):
             row = self._own(self._engines)
-            for own, total in zip(row.flats, self._flat[self._engines], strict=True):
+            for own, total in zip(row.flats, self._flat[SUM_ROW], strict=True):
                 own.copy_(total)
             return row
-        return self._row(self._engines)
+        return self._shared_row(SUM_ROW)
 
     def set_own_grads(self) -> None:
         """The only worker has computed the only engine: the gradients are where they belong. They are to be as a sum would be."""
@@ -289,7 +299,7 @@ class Exchange:
 
     def check(self) -> None:
         """After the optimizer's step: the shared sum must be as it was. Raises UserError where it is not (see `may_change_gradients`)."""
-        if self._versions != [flat._version for flat in self._flat[self._engines]]:
+        if self._versions != [flat._version for flat in self._flat[SUM_ROW]]:
             raise UserError(
                 "the optimizer changes gradients in place in a way that was not foreseen; give it a step_pre_hook that does nothing"
             )

@@ -70,6 +70,7 @@ class CollectiveReduce(Exchange):
     def join(self, group: Members) -> None:
         """The members of `group` are there: so is their group, or nearly. Raises Reconfigured where one of them has died, NoGroup where
         they cannot be connected."""
+        super().join(group)
         self.leave()
         self.meet(group.record, group.worker_id)
         meeting, self._meeting = self._meeting, None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from training_runtime.elastic.comm.segment import Segment
+from training_runtime.elastic.comm.segment import SUM_ROW, Segment
 
 _AROUND = 16 * 4096  # what the kernel maps at once (its default)
 _PIECE = 2 << 20
@@ -59,7 +59,7 @@ class Prefault:
 
     def allocate(self, rows: Iterable[int]) -> None:
         """All of some rows and of the sum, by a newcomer, before anybody waits for it."""
-        for row in (*rows, self._size // self._row_bytes - 1) if self._row_bytes else ():
+        for row in sorted({SUM_ROW, *rows}) if self._row_bytes else ():
             self._memory[row * self._row_bytes : (row + 1) * self._row_bytes : 4096].sum()
 
     @staticmethod

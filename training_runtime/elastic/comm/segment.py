@@ -1,7 +1,8 @@
 """The memory that all processes of a run on one machine share: a memfd made by the driver before it forks, mapped by everybody.
 
 It holds words (int64, each with one writer), semaphores, the table of generations and word of each, per-engine metrics, the ring of
-finished steps, the results of test batches, buffers of engine 0, and the gradient rows: row m for engine m, and the sum. Nothing here
+finished steps, the results of test batches, buffers of engine 0, and the gradient rows: the sum, and those of `tree.rows`. Of the room
+for rows only as much becomes memory as parts need. Nothing here
 decides; `group`, `exchange` and `worker` say who writes what when. Words are read and written whole (aligned 8 bytes); their order is that
 of x86-64 (see `check_order`), semaphores are barriers besides.
 """
@@ -26,7 +27,9 @@ RING_GENERATION = 6  # column
 RING_HEAD = 7  # step, epoch, samples, workers, step_s, time, generation
 # Words of the head. ORPHANED: see `emergency_checkpoint`. RETIRED: all units are done and journaled. CLOSED: the final model is too.
 # BRIDGED: machines, a bit each, that a bridge here has to be woken for (see `multinode.bridge`).
-WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, BRIDGED = range(9)
+# SNAPSHOT: the position of the state on this machine that is still to be written (see `writer`), 0: none.
+# STATE_ROOM: the generation in which a newcomer last began to make room for a state on this machine.
+WANTED, ABORT, RING_WRITTEN, RING_READ, STATE_BYTES, ORPHANED, CLOSED, RETIRED, BRIDGED, STATE_ROOM, SNAPSHOT = range(11)
 HEAD_WORDS = 16
 # Words of a worker. BEAT: see `heartbeat`.
 PHASE, SEEN, COMMITTED, STATE, BEAT, BUSY_POSITION, EXCUSED = 0, 1, 3, 4, 5, 6, 7
@@ -38,6 +41,7 @@ STORE = 33  # three words: where members of a generation find the store of its f
 WORKER_WORDS = 40
 STATE_LEFT = 1
 LINE = 64
+SUM_ROW, FIRST_ROW = 0, 1  # the sum of a step; the rows of its parts begin here
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class Segment:
         return memoryview(self._map)[offset : offset + length]
 
     def flat_buffer(self, row: int, flat_buffer: FlatBuffer) -> torch.Tensor:
-        """One flat buffer of one gradient row; row V is the sum."""
+        """One flat buffer of one gradient row."""
         return self.tensor("rows", flat_buffer.dtype, flat_buffer.size, row * self.layout.row_bytes + flat_buffer.offset)
 
     def note(self, number: int, text: bytes) -> None:

@@ -173,7 +173,7 @@ class _Unpacker(pickle.Unpickler):
     def persistent_load(self, pid: tuple[torch.dtype, tuple[int, ...], int]) -> torch.Tensor:
         dtype, shape, start = pid
         made = torch.empty(shape, dtype=dtype)
-        read_all(self._fd, made, start)
+        read_all(self._fd, memoryview(bytes_of(made)), start)
         return made
 
 
@@ -192,5 +192,5 @@ def unpack(fd: int) -> Any:
     head = os.pread(fd, _HEAD, 0)
     at, length = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
     raw = torch.empty(length, dtype=torch.uint8)
-    read_all(fd, raw, at)
+    read_all(fd, memoryview(bytes_of(raw)), at)
     return _Unpacker(io.BytesIO(bytes(memoryview(bytes_of(raw)))), fd).load()

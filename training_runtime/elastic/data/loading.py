@@ -72,9 +72,16 @@ class Feed:
 
     def engine(self, unit: WorkItem, m: int) -> Task:
         """The batch of engine m in a step."""
-        if unit.epoch not in self._orders:
-            self._turn_to(unit.epoch)
-        return Task("load", (unit.epoch, unit.index, m), tuple(self._orders[unit.epoch][self._shape.span(unit.index, m)]))
+        return Task("load", (unit.epoch, unit.index, m), tuple(self._order(unit.epoch)[self._shape.span(unit.index, m)]))
+
+    def prepare(self, step: int) -> None:
+        """Before this worker is a member: others have done `step`. The order of a million samples takes longer than many a step."""
+        self._order(min(step // self._shape.steps_per_epoch, self._shape.epochs - 1))
+
+    def _order(self, epoch: int) -> Order | script_sampler.Drawn | streams.InOrder:
+        if epoch not in self._orders:
+            self._turn_to(epoch)
+        return self._orders[epoch]
 
     def _turn_to(self, epoch: int) -> None:
         self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}

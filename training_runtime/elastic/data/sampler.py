@@ -89,6 +89,11 @@ class RunPlan:
         engines = -(-left // self.batch_size)
         return tuple(left * (m + 1) // engines - left * m // engines for m in range(engines))
 
+    @property
+    def engine_counts(self) -> set[int]:
+        """How many engines take part in a step: in all steps but the last one of an epoch, and in that."""
+        return {len(self.sizes(0)), len(self.sizes(self.steps_per_epoch - 1))}
+
     def engine_batches(self, step: int) -> int:
         """Batches that all engines together have computed when global step `step` is done."""
         epochs, rest = divmod(step, self.steps_per_epoch)

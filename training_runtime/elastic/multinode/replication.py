@@ -35,12 +35,14 @@ from training_runtime.elastic.comm.segment import (
     RING_READ,
     RING_WRITTEN,
     STATE_BYTES,
+    SUM_ROW,
     WANTED,
     WORKER_WORDS,
     GenerationRecord,
     Segment,
 )
 from training_runtime.elastic.multinode import payloads
+from training_runtime.elastic.state import transfer
 
 HEAD_NODE = 0
 RECENT = 4  # generations whose members are looked at; two are in use, and deaths may follow each other fast
@@ -156,11 +158,7 @@ class Replication:
         elif made.kind == payloads.SUM:
             for flat in self.layout.flat_buffers:
                 mine = shard(flat, record.members.index(worker_id), len(record.members))
-                yield from self._row(
-                    self.layout.engines,
-                    flat.offset + mine.start * flat.dtype.itemsize,
-                    len(mine) * flat.dtype.itemsize,
-                )
+                yield from self._row(SUM_ROW, flat.offset + mine.start * flat.dtype.itemsize, len(mine) * flat.dtype.itemsize)
         elif made.kind == payloads.TEST:
             row = self.layout.columns * _WORD
             yield self._bytes("tests", made.first * row, row)
@@ -187,10 +185,11 @@ class Replication:
         layout, workers = self.layout, len(record.members)
         mine = tree.share(record.members.index(worker_id), workers, engines)
         theirs = [rank for rank, member in enumerate(record.members) if self._is_reached(member)]
-        for place in tree.parts(mine, engines):
+        rows = tree.rows(workers, engines)
+        for row in [rows[place] for place in tree.parts(mine, engines)]:
             for flat in layout.flat_buffers:
                 for wanted in joined(shard(flat, rank, workers) for rank in theirs):
-                    yield from self._row(place, flat.offset + wanted.start * flat.dtype.itemsize, len(wanted) * flat.dtype.itemsize)
+                    yield from self._row(row, flat.offset + wanted.start * flat.dtype.itemsize, len(wanted) * flat.dtype.itemsize)
 
     def _row(self, row: int, at: int, length: int) -> Iterator[Piece]:
         if length:
@@ -211,7 +210,7 @@ class Replication:
         self._writers[phase] = self._writers.get(phase, 0) + 1
         if self._writers[phase] == writers:
             self._writers = {}
-            yield Piece("state", 0, os.fstat(self._state_fd).st_size)
+            yield Piece("state", 0, transfer.size_of(self._state_fd))
 
     def _finished(self, head: dict[int, int]) -> Iterator[Piece]:
         """Rows of steps that were finished."""

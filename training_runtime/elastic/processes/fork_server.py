@@ -39,6 +39,7 @@ class ForkServer:
     def __init__(self, job: Job, leave: Callable[[], None], *, two_inboxes: bool = False) -> None:
         self._job, self.leave, self._two_inboxes = job, leave, two_inboxes
         self.segment_fd, self.state_fd = os.memfd_create("edt-segment"), os.memfd_create("edt-state")
+        self.snapshot_fd = os.memfd_create("edt-snapshot")
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.driver = os.pidfd_open(os.getpid())
         self.start_fd = os.memfd_create("edt-start")
@@ -91,7 +92,7 @@ class ForkServer:
             return fork_server_spawned.begin(args), ours
 
     def _shared(self) -> dict[str, int]:
-        return {"segment_fd": self.segment_fd, "state_fd": self.state_fd, "wake_fd": self.wake_fd, "driver": self.driver}
+        return {name: getattr(self, name) for name in fork_server_spawned.SHARED}
 
     def __call__(self, command: Fork, lengths: tuple[int, int]) -> None:
         """A worker's process begins here, forked by the fork server."""
@@ -128,7 +129,7 @@ class ForkServer:
             self._end_fork_server()
         for worker in workers:
             process_handles.reap(worker.pid)  # its parent may have died before it could
-        for fd in (self.segment_fd, self.state_fd, self.start_fd, self.wake_fd, self.driver):
+        for fd in (self.segment_fd, self.state_fd, self.snapshot_fd, self.start_fd, self.wake_fd, self.driver):
             os.close(fd)
         self.close_reports()
         process_handles.adopt_orphans(False)

@@ -35,6 +35,9 @@ _BOOT = (
 )
 
 
+SHARED = ("segment_fd", "state_fd", "snapshot_fd", "wake_fd", "driver")  # what every worker inherits
+
+
 @dataclass(frozen=True)
 class SpawnArgs:
     """From the driver. `call`: which train() of the script it is, from 1; `start_fd` holds the state that all begin with. `own_outbox` is
@@ -49,6 +52,7 @@ class SpawnArgs:
     parent: int
     segment_fd: int
     state_fd: int
+    snapshot_fd: int
     start_fd: int
     wake_fd: int
     driver: int
@@ -64,7 +68,7 @@ def begin(args: SpawnArgs) -> int:
     fd = os.memfd_create("edt-args")
     transfer.write_all(fd, memoryview(pickle.dumps(args)), 0)
     command = [sys.executable, "-c", _BOOT, json.dumps(args.script.outside_path()), str(fd)]
-    names = ("segment_fd", "state_fd", "start_fd", "wake_fd", "driver", "commands", "own_outbox", "outbox", "inbox", "shim")
+    names = (*SHARED, "start_fd", "commands", "own_outbox", "outbox", "inbox", "shim")
     passed = {number for name in names if (number := getattr(args, name)) >= 0}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, *passed])
     os.close(fd)
@@ -102,7 +106,7 @@ class _Child:
     def __call__(self, command: Fork, lengths: tuple[int, int]) -> None:
         global _part
         args, config = self._args, self._args.config
-        fds = {name: getattr(args, name) for name in ("segment_fd", "state_fd", "wake_fd", "driver")}
+        fds = {name: getattr(args, name) for name in SHARED}
         context = context_of(command, **fds, reports=self._reports, inbox=self._inbox)
         try:
             context.settle(config.result_dir, in_studio=config.in_studio)

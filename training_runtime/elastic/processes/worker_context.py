@@ -38,6 +38,7 @@ class WorkerContext:
     workers: int
     segment_fd: int
     state_fd: int
+    snapshot_fd: int
     wake_fd: int
     driver: int
     reports: Outbox
@@ -64,7 +65,8 @@ class WorkerContext:
         torch.set_num_threads(int(os.environ.get("EDT_THREADS_PER_SLOT", "1")))
 
     def _descriptors(self) -> tuple[int, ...]:
-        return self.segment_fd, self.state_fd, self.wake_fd, self.driver, self.reports.fileno(), self.inbox.fileno()
+        memfds = self.segment_fd, self.state_fd, self.snapshot_fd
+        return *memfds, self.wake_fd, self.driver, self.reports.fileno(), self.inbox.fileno()
 
     def intact(self) -> bool:
         """Whether all that this worker inherited is still open: user code that tidies up may close what it does not know."""

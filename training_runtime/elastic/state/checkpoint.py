@@ -110,6 +110,23 @@ def save_engine(job: Job, shape: RunPlan, position: int) -> tuple[tuple[str, ...
     return (str(path.relative_to(job.result_dir)),), size
 
 
+def write_snapshot(result_dir: Path, position: int, shape: dict[str, int], state: memoryview) -> tuple[tuple[str, ...], int]:
+    """The same of a packed state that was read back when it was taken: what is on the disk is compared with it bit by bit. One that is
+    further stays."""
+    path = engine_path(result_dir)
+    paths = (str(path.relative_to(result_dir)),)
+    if (position_of(path) or 0) > position:
+        return paths, path.stat().st_size
+
+    def save(file: Any) -> None:
+        file.write(state)
+        file.flush()
+        _seal(file, {"version": VERSION, "tick": position, "shape": shape})
+
+    keep_previous(result_dir)
+    return paths, write(path, save, check=lambda file: _verify(file.fileno(), _read_line(file.fileno())))
+
+
 def position_of(path: Path) -> int | None:
     """Of a state on the disk; None where there is none that is whole, as far as its end and its index show."""
     if not path.exists() or _trouble(path) is not None:

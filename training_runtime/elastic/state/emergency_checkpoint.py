@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training_runtime import journal
 from training_runtime.elastic.comm.segment import ORPHANED, RING, RING_GENERATION, RING_READ, RING_WRITTEN, Segment
@@ -28,8 +28,10 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.reports import Journaled, Once, Report
 from training_runtime.elastic.state import checkpoint, durable
+from training_runtime.elastic.state.snapshot import Snapshot
 
 Row = list[float]
+T = TypeVar("T")
 _KEPT = 100  # reports of others
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -97,12 +99,24 @@ def forget(result_dir: Path) -> None:
 def save(job: Job, shape: RunPlan, segment: Segment, position: int, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
     """The engine checkpoint of `position`, and before it what the journal may lack; its path and size. By a worker that is led; `recent`:
     what it has reported lately."""
-    with one_at_a_time(job.result_dir, segment.fd):
+    return _save_after_journal(job.result_dir, segment, recent, lambda: checkpoint.save_engine(job, shape, position))
+
+
+def save_snapshot(result_dir: Path, segment: Segment, found: Snapshot, recent: Iterable[Once]) -> tuple[tuple[str, ...], int]:
+    """The same of a snapshot, while the training goes on."""
+    order = found.order
+    return _save_after_journal(
+        result_dir, segment, recent, lambda: checkpoint.write_snapshot(result_dir, order.position, order.shape, found.state)
+    )
+
+
+def _save_after_journal(result_dir: Path, segment: Segment, recent: Iterable[Once], save_state: Callable[[], T]) -> T:
+    with one_at_a_time(result_dir, segment.fd):
         recent = list(recent)
-        kept = [report for report in read(job.result_dir).reports if report not in recent]
-        _write(job.result_dir, segment, [], [*kept[-_KEPT:], *recent])
-        _sync_journal(job.result_dir)
-        return checkpoint.save_engine(job, shape, position)
+        kept = [report for report in read(result_dir).reports if report not in recent]
+        _write(result_dir, segment, [], [*kept[-_KEPT:], *recent])
+        _sync_journal(result_dir)
+        return save_state()
 
 
 def load(job: Job, shape: RunPlan, segment: Segment, position: int, warn: Callable[[str], None]) -> bool:

@@ -31,15 +31,20 @@ def without_numpy(value: Any) -> Any:
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
-def save_model(job: Job, name: str, warn: Callable[[str], None]) -> tuple[tuple[str, ...], int]:
-    """`model/train/NAME.pth` and `NAME_optimizer_state.pth`: state dicts on the CPU; and what files the parts of the job have besides, of
-    which one that cannot be written is warned of. Paths relative to the result folder, and bytes in all."""
+def contents(job: Job, name: str) -> dict[str, Any]:
+    """What `model/train/NAME.pth` and `NAME_optimizer_state.pth` are to hold, by path relative to the result folder: state dicts."""
+    path = f"model/train/{name}"
+    return {f"{path}.pth": job.model.state_dict(), f"{path}_optimizer_state.pth": job.optimizer.state_dict()}
+
+
+def save(result_dir: Path, relative: str, held: Any) -> int:
+    """Write one of them, whose tensors are on the CPU and a storage of their own each; its size in bytes."""
+    return write(result_dir / relative, lambda file: torch.save(held, file))
+
+
+def save_others(job: Job, name: str, warn: Callable[[str], None]) -> tuple[tuple[str, ...], int]:
+    """What files the parts of the job have besides, of which one that cannot be written is warned of. Relative paths, and bytes in all."""
     paths, size = [], 0
-    for suffix, content in (("", job.model.state_dict()), ("_optimizer_state", job.optimizer.state_dict())):
-        relative = f"model/train/{name}{suffix}.pth"
-        held = without_numpy(transfer.replace(content, on_cpu))
-        size += write(job.result_dir / relative, lambda file, held=held: torch.save(held, file))  # type: ignore[misc]
-        paths.append(relative)
     for ending, save in job.parts.files.items():
         relative = f"model/train/{name}{ending}"
         try:

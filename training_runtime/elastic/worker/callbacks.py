@@ -47,6 +47,11 @@ class WorkerHooks:
         if self._job.in_studio:
             print(f"--------END TRAINING: completed {self._trained} iterations --------", flush=True)  # noqa: T201 - the worker's log
 
+    def ends_epochs(self) -> bool:
+        """Whether the script does something of its own when an epoch has ended: it may look for the files of that epoch."""
+        hooks = (getattr(callback, "on_epoch_end", None) for callback in self._job.user_callbacks)
+        return any(hook is not None and not getattr(hook, "__module__", "").startswith("training_runtime.") for hook in hooks)
+
     def epoch_begin(self, epoch: int) -> None:
         self._all("on_epoch_begin", epoch)
 

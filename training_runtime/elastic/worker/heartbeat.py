@@ -8,7 +8,8 @@ One a process, like the worker itself; in a process that is no worker nothing ha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from training_runtime.elastic.comm.segment import BEAT, Segment
@@ -16,6 +17,7 @@ from training_runtime.elastic.comm.segment import BEAT, Segment
 PIECE_BYTES = 16 << 20  # moved between two beats: a second's worth on a slow disk
 
 _own: tuple[int, Segment, int] | None = None  # the process, and where its word is
+_aside = threading.local()
 
 
 def begin(segment: Segment, worker_id: int) -> None:
@@ -25,10 +27,18 @@ def begin(segment: Segment, worker_id: int) -> None:
 
 
 def beat() -> None:
-    """Something has been done. What was forked from a worker (a loader) has no part in its heartbeat."""
-    if _own is not None and _own[0] == os.getpid():
+    """Something has been done. What was forked from a worker (a loader) has no part in its heartbeat, and neither has a thread that does
+    something aside."""
+    if (moved := getattr(_aside, "moved", None)) is not None:
+        moved()
+    elif _own is not None and _own[0] == os.getpid():
         _, segment, worker_id = _own
         segment.set(worker_id, BEAT, segment.get(worker_id, BEAT) + 1)
+
+
+def aside(moved: Callable[[], None]) -> None:
+    """What this thread does is not what its worker is waited for: `moved` is called instead of a beat."""
+    _aside.moved = moved
 
 
 def pieces(data: memoryview) -> Iterator[memoryview]:

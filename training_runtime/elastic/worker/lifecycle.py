@@ -19,9 +19,7 @@ from typing import TypeVar
 
 import torch
 
-from training_runtime.elastic import tree
 from training_runtime.elastic.comm.group import Group, Reconfigured, await_membership
-from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import (
     BUSY_POSITION,
     COMMITTED,
@@ -29,7 +27,6 @@ from training_runtime.elastic.comm.segment import (
     RING_READ,
     RING_WRITTEN,
     STATE,
-    STATE_BYTES,
     STATE_LEFT,
     WAITS,
     WANTED,
@@ -45,7 +42,9 @@ from training_runtime.elastic.state import capture, emergency_checkpoint, transf
 from training_runtime.elastic.worker import heartbeat, long_work, reduction
 from training_runtime.elastic.worker.buffers import SharedBuffers
 from training_runtime.elastic.worker.callbacks import WorkerHooks
+from training_runtime.elastic.worker.memory import Memory
 from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
+from training_runtime.elastic.worker.writer import Writer, is_first
 from training_runtime.errors import PullFailed
 
 T = TypeVar("T")
@@ -70,16 +69,16 @@ class Lifecycle(ABC):
         self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), on_device=context.on_device)
         self.hooks = WorkerHooks(job, self._warn)
         self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
-        self.pages = Prefault(segment)
+        self.memory = Memory(segment, shape, context)
         self.last_commit = self.last_unit_s = 0.0
-        self.landing: transfer.Landing | None = None
         self.pull: Pull | None = None  # until it is a member that holds the state
         self.warm_up: Callable[[], None] | None = None
         self._tested: list[int] = []
         self.unsaved = -1  # the end of an epoch whose model nobody was told to save
         self.whole = True  # no unit is half applied to model, optimizer and callbacks
-        self._passed = False  # a state was handed over: the memory that it went through can be freed
+        self._passed = False  # what is left of another generation can be given back, after the next barrier
         self.recent_reports: deque[reports.Once] = deque(maxlen=RECENT_REPORTS)
+        self.writer = Writer(job.result_dir, segment, context.snapshot_fd, lambda: tuple(self.recent_reports))
 
     @abstractmethod
     def _train(self) -> None:
@@ -124,6 +123,7 @@ class Lifecycle(ABC):
         try:
             yield
         except Retired:
+            self.writer.stop()
             self.segment.set(self.worker_id, STATE, STATE_LEFT)
         except PullFailed:
             self._report(reports.PullLimit(self.worker_id))
@@ -137,15 +137,18 @@ class Lifecycle(ABC):
     def _leave_state(self) -> None:
         """An exception ends this worker. If nobody else holds the state, and no unit is half applied to it, whoever comes next goes on from
         here: one step is done again and not all since the last checkpoint."""
-        if self.whole and self.position > 0 and self.group.size == 1:
+        if self.group.size == 1:
             try:
-                with self._excused():
-                    self._write_down()
+                self._written()
+                if self.whole and self.position > 0:
+                    with self._excused():
+                        self._write_down()
             except Exception:  # the device may be what is broken; it is the first error that counts
                 traceback.print_exc()
 
     def _write_down(self) -> None:
         """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
+        self._written()
         self.buffers.ensure_snapshot()
         self.buffers.restore()
         self.exchange.drop()
@@ -162,15 +165,8 @@ class Lifecycle(ABC):
         self.buffers.snapshot()
 
     def _prepare(self) -> None:
-        """What can be done before the members stop for this worker: its own copy of the pages that it will write, room for the state
-        to come."""
-        live = self.job.live
-        capture.touch(live.parameters())
-        if expected_bytes := self.segment.words[STATE_BYTES]:
-            self.landing = transfer.Landing(self.context.state_fd, expected_bytes, [*live.parameters(), *live.buffers()])
-        if self.exchange.through_segment:
-            self.pages.allocate(tree.share(rank, self.context.workers, self.job.engines).start for rank in range(self.context.workers))
-        self.pages.warm_heap(self.job.trained)
+        """What can be done before the members stop for this worker."""
+        self.memory.prepare(self.job, through_segment=self.exchange.through_segment)
 
     def _await_first(self) -> int:
         """The first generation that has this worker in it."""
@@ -189,7 +185,9 @@ class Lifecycle(ABC):
         if self.worker_id not in record.worker_ids:
             raise Retired
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
-        self._passed = False
+        self.memory.enter()
+        if not record.members:
+            self._written()  # nobody will be left who could
         self.exchange.meet(record, self.worker_id)
         self._meet(payloads.MARKS)
         positions = group.committed()
@@ -207,8 +205,9 @@ class Lifecycle(ABC):
             raise Retired
         if positions[self.worker_id] < top:
             self._take_over(top)
-        self._passed = any(positions[worker_id] < top for worker_id in record.members)
+        self._passed = True
         group.begin()
+        self.writer.settle(self.position, is_first=is_first(self.worker_id, record.members, segment))
         self.exchange.join(group)
         self.worked = group
         if group.rank == 0:
@@ -256,16 +255,13 @@ class Lifecycle(ABC):
         if here not in lacking and not elsewhere:
             return 0
         mine = [worker_id for worker_id in sources if machine(worker_id) == here]
-        transfer.pack(self.context.state_fd, capture.capture(self.job.live), mine.index(self.worker_id), len(mine))
+        transfer.pack(self.memory.window, capture.capture(self.job.live), mine.index(self.worker_id), len(mine))
         return payloads.state(elsewhere, len(mine)) if elsewhere else 0
 
     def _take_over(self, top: int) -> None:
         self.whole = False
         self.segment.set(self.worker_id, COMMITTED, -1)  # until all of it is here, this worker holds no state
-        fd = self.context.state_fd
-        landing = self.landing or transfer.Landing(fd, 0)
-        capture.restore(transfer.index_of(fd), landing, self.job.live)
-        self.landing = None
+        capture.restore(transfer.index_of(self.context.state_fd), self.memory.take_landing(), self.job.live)
         self.buffers.snapshot()
         self._commit(top)
 
@@ -281,16 +277,21 @@ class Lifecycle(ABC):
     def _sync(self, made: int = 0) -> int:
         """Meet the others; the newest generation that all of them know. `made`: what machines other than this one need of it."""
         newest = self.group.barrier(payload=made) if self.group.size > 1 else self.segment.words[WANTED]
-        if self._passed:  # who took it has done so before this barrier, and nobody gives the next one before another
+        if self._passed:  # who took the state has done so before this barrier, and nobody gives the next one before another
             self._passed = False
-            os.ftruncate(self.context.state_fd, 0)
+            self.memory.settle(self.group.record)
         return newest
 
+    def _written(self) -> None:
+        """All that is to be written is on the disk."""
+        self.writer.finish(self._report, self._say, self._excused)
+
     def _move_on(self, agreed: int) -> None:
+        self.writer.look(self._report, self._say)
         emergency_checkpoint.look(self.segment, self.context.driver)
         if agreed > self.group.number:
             raise Reconfigured(agreed, abort=False)
-        self.pages.some(self.last_unit_s)
+        self.memory.some(self.last_unit_s)
 
     def _record(self, unit: WorkItem, group: Group, step_s: float) -> None:
         """Put the step's sums into the ring. Rank 0 alone; never over a step that the driver has not read yet."""

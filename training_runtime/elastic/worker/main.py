@@ -14,7 +14,7 @@ from typing import NoReturn
 from training_runtime import storage
 from training_runtime.elastic import verify
 from training_runtime.elastic.comm.group import SLICE_S
-from training_runtime.elastic.comm.segment import BUSY_POSITION, CLOSED, RETIRED, STATE, STATE_LEFT, Segment
+from training_runtime.elastic.comm.segment import BUSY_POSITION, CLOSED, RETIRED, RING_WRITTEN, STATE, STATE_LEFT, Segment
 from training_runtime.elastic.data.loading import Feed
 from training_runtime.elastic.data.sampler import RunPlan, WorkItem, derive, seed_everything
 from training_runtime.elastic.driver import advice, failure_causes
@@ -56,6 +56,10 @@ class Worker(Stepping):
     def last_position(self) -> int:
         """Of the whole training."""
         return self.shape.length
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.feed.prepare(self.segment.words[RING_WRITTEN])
 
     def _train(self) -> None:
         """All units that are left. Raises Reconfigured when the members change."""
@@ -118,10 +122,11 @@ class Worker(Stepping):
         if self.job.validates(unit.epoch):
             self._validate(unit)
         if self.job.checkpoints(unit.epoch) and self.group.rank == 0:
-            self._save(f"model_epoch_{unit.epoch + 1}", unit)
-            self._save_engine(unit)
+            self._save(unit, f"model_epoch_{unit.epoch + 1}")
+            if self.hooks.ends_epochs():
+                self._written()
         self.exactness.look()
-        agreed = self._sync()  # nobody goes on before the files are there: else its writer's death would lose them
+        agreed = self._sync()  # nobody goes on before the snapshot is there: else its taker's death would lose it
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         self.whole = False
         with self._excused():
@@ -149,17 +154,6 @@ class Worker(Stepping):
         self._compare(unit.step)
         if self.group.rank == 0:
             self._report(reports.Digest(unit.step, unit.epoch + 1, digest.joined(parts)))
-
-    def _save(self, name: str, unit: WorkItem) -> None:
-        paths, size = self._patiently(lambda: model_files.save_model(self.job, name, self._warn))
-        self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "model", paths, size))
-
-    def _save_engine(self, unit: WorkItem) -> None:
-        """For the case that all workers die. From it this end of the epoch is done again, to the same files."""
-        paths, size = self._patiently(
-            lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports)
-        )
-        self._saved(unit, paths, size)
 
     def _validate(self, unit: WorkItem) -> None:
         """The model as it was before, whatever becomes of it; rank 0 reports the result."""
@@ -189,10 +183,13 @@ class Worker(Stepping):
         die over that, another worker takes up the state and does the rest."""
         last = self.shape.unit(self.position - 1)
         if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
+            self._written()
             self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports))
+        self._written()
         self._sync()
         if self.group.rank == 0:
-            self._save("model_epoch_final", last)
+            self._save(last, "model_epoch_final", engine=False)
+            self._written()
             if self.job.save_to_onnx:
                 self._save_example()
         with self._excused():

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from training_runtime import storage
 from training_runtime.elastic import tree
 from training_runtime.elastic.comm.group import Group, Reconfigured
 from training_runtime.elastic.comm.segment import BUSY_POSITION, STATE_BYTES
 from training_runtime.elastic.data.loading import Feed, Task
 from training_runtime.elastic.data.sampler import WorkItem
 from training_runtime.elastic.processes import reports
-from training_runtime.elastic.state import capture, digest, emergency_checkpoint, transfer
+from training_runtime.elastic.state import capture, checkpoint, digest, model_files, snapshot, transfer
+from training_runtime.elastic.state.snapshot import Order
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
@@ -161,23 +161,33 @@ class Stepping(Lifecycle):
             raise Retired
 
     def _save_by_time(self, unit: WorkItem) -> None:
-        """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock
-        and writes; nobody needs to agree: after a step all hold the same, and the others come to wait at the next barrier, as they do at
-        the end of an epoch. Where the disk takes nothing, what was written before stays, and it is tried again when the time has passed."""
+        """The same within a long epoch, for the case that all processes of the run die at once. The first member alone looks at its clock;
+        nobody needs to agree: after a step all hold the same, and the others come to wait at the next barrier until there is a snapshot.
+        Where the disk takes nothing, or is still at the last one, what was written before stays, and it is tried again when the time has
+        passed."""
         now = time.monotonic()
-        if self.group.rank or not self.checkpoint_every_s or now < self.saved_at + self.checkpoint_every_s:
+        if self.group.rank or not self.checkpoint_every_s or now < self.saved_at + self.checkpoint_every_s or self.writer.is_busy:
             return
-        try:
-            with self._excused():
-                paths, size = emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports)
-        except OSError as error:
-            if error.errno not in storage.UNAVAILABLE:
-                raise
-            self.saved_at = now
-            self._say(f"No checkpoint was written after step {unit.step}: {error.strerror}. The one before it is kept.")
-        else:
-            self._saved(unit, paths, size)
+        with self._excused():
+            self._save(unit, patient=False)
 
-    def _saved(self, unit: WorkItem, paths: tuple[str, ...], size: int) -> None:
+    def _save(self, unit: WorkItem, name: str = "", *, engine: bool = True, patient: bool = True) -> None:
+        """Have the state as it is now written while the training goes on: files for people called `name`, if any, and what the run goes on
+        from if all workers die. Of the end of an epoch it does that end again, to the same files."""
+        self._written()
+        others, size = self._patiently(lambda: model_files.save_others(self.job, name, self._warn)) if name else ((), 0)
+        contents = model_files.contents(self.job, name) if name else {}
+        order = Order(
+            position=self.position,
+            step=unit.step,
+            epoch=unit.epoch + 1,
+            shape=checkpoint.vars_of(self.shape),
+            others=others,
+            others_bytes=size,
+            engine=engine,
+            patient=patient,
+        )
+        with self._excused():
+            snapshot.take(self.context.snapshot_fd, self.job.live, order, contents)
+        self.writer.begin(self.position)
         self.saved_at = time.monotonic()
-        self._report(reports.Checkpoint(unit.step, unit.epoch + 1, "engine", paths, size))
