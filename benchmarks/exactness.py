@@ -89,7 +89,7 @@ def arguments_of(job: dict[str, Any]) -> tuple[str, ...]:
 
 def elsewhere(faults: list[dict[str, Any]], rng: random.Random, *, cable: bool) -> list[dict[str, Any]]:
     """What only a run on several machines knows."""
-    kinds = ("bridge", "remote", "its bridge", "its fork server", "machine", "remote agent stops", *(["cable"] * 6 * cable))
+    kinds = ("bridge", "remote agent", "its bridge", "its fork server", "machine", "remote agent stops", *(["cable"] * 6 * cable))
     return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
 
 

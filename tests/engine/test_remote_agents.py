@@ -6,9 +6,10 @@ import os
 import signal
 import socket
 
+import psutil
 import pytest
 
-from tests.engine.harness import HERE, until_gone
+from tests.engine.harness import HERE, Run, until_gone
 from tests.engine.scripts import HELD, LOOP, SMALL
 from tests.engine.test_loop import same
 from tests.engine.test_streams_trained import SCRIPTS
@@ -22,12 +23,22 @@ LONG = ("--epochs", "24", "--samples", "115")
 
 @pytest.fixture
 def together(start, join):
-    """together(home, *others, **env) -> the run and its remote agents, each with a worker on these slots, from the third epoch on."""
+    """together(home, *others, **env) -> the run and its remote agents, each with a worker on these slots, from the third epoch on. It
+    stays before the epochs `stays`, counted from 0, until their files are gone."""
 
-    def begin(home: tuple[int, ...], *others: tuple[int, ...], **env: str):
-        run = start(HELD, *LONG, env={**HERE, **env})
+    def begin(
+        home: tuple[int, ...],
+        *others: tuple[int, ...],
+        script: str = HELD,
+        more: tuple[str, ...] = (),
+        stays: tuple[int, ...] = (),
+        **env: str,
+    ):
+        run = start(script, *LONG, *more, env={**HERE, **env})
         stay = run.result_dir / "stay-2"
         stay.touch()
+        for epoch in stays:
+            (run.result_dir / f"stay-{epoch}").touch()
         agents = [join(run) for _ in others]
         run.members(*home)
         for agent, slots in zip(agents, others, strict=True):
@@ -60,6 +71,58 @@ def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(
     assert run.weights() == one.weights()
     assert run.train_lines() == one.train_lines()
     assert run.test_lines() == one.test_lines()
+
+
+# A bridge that passes on no report any more, and a remote agent that is slow to write down what it finds unread.
+MUTE = (
+    """
+import os, time
+from training_runtime.elastic.multinode import bridge as _bridge
+from training_runtime.elastic.state import emergency_checkpoint as _emergency
+_results, _report, _add = os.environ["RESULT_DIR"], _bridge.Line._report, _emergency.add
+def _mute(self):
+    self._read.set() if os.path.exists(_results + "/mute") else _report(self)
+def _late(*found):
+    while not os.path.exists(_results + "/go"):
+        time.sleep(0.005)
+    return _add(*found)
+_bridge.Line._report, _emergency.add = _mute, _late
+"""
+    + HELD
+)
+
+
+SELDOM = ("--checkpoint", "30")  # with each checkpoint goes what was reported lately
+
+
+def until_all_that_passes_on_has_died(run: Run, *, muted_from: int) -> None:
+    """Of a run without a worker at the head node, at the beginning of its 13th epoch; its bridge is mute from an epoch on."""
+    stays = [run.result_dir / f"stay-{epoch}" for epoch in (muted_from, 12)]
+    run.members()
+    run.until_workers(1)
+    run.until_step(8 * muted_from)
+    run.until(lambda: len(run.events("test")) == muted_from, what="the validation before that")
+    (run.result_dir / "mute").touch()
+    stays[0].unlink()
+    run.until_step(96)
+    assert len(run.events("test")) == muted_from
+    for pid in psutil.Process(run.pid).children():  # its bridge and its fork server
+        pid.kill()
+    stays[1].unlink()
+
+
+@pytest.mark.parametrize("muted_from", [4, 11])
+def test_a_validation_elsewhere_is_in_the_journal_although_all_that_passes_it_on_has_died(together, fixed, muted_from):
+    run, other = together((0,), (10,), script=MUTE, more=SELDOM, stays=(muted_from, 12))
+    until_all_that_passes_on_has_died(run, muted_from=muted_from)
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    (run.result_dir / "go").touch()
+    other.wait()
+    one = fixed(*LONG, *SELDOM)
+    assert run.test_lines() == one.test_lines()
+    assert run.train_lines() == one.train_lines()
+    assert run.weights() == one.weights()
 
 
 @pytest.mark.usefixtures("either_way")

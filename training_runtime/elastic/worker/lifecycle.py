@@ -48,7 +48,7 @@ from training_runtime.elastic.worker.writer import Writer, is_first
 from training_runtime.errors import PullFailed
 
 T = TypeVar("T")
-RECENT_REPORTS = 8  # last reports that go with a checkpoint, in case the driver dies before it has read them
+RECENT_REPORTS = 64  # last reports that go with a checkpoint, in case the driver dies before it has read them
 
 
 class Retired(Exception):
@@ -155,7 +155,8 @@ class Lifecycle(ABC):
         position, row = self.segment.get(self.worker_id, COMMITTED), None
         if self.shape.step_at(max(position, 0)) > self.segment.words[RING_WRITTEN]:  # its recorder is dead, or found no room
             row = self._row(self.shape.unit(position - 1), self.worked, 0.0)
-        unread = functools.cache(self.context.unread)  # taken out once, however often they must be written
+        # On another machine than the driver's its agent lives and takes out what is unread, perhaps after the driver has gone on from here.
+        unread = functools.cache(lambda: [*self.recent_reports, *self.context.unread()])  # once, however often it must be written
         self._patiently(lambda: emergency_checkpoint.write_down(self.job, self.shape, self.segment, position, row=row, unread=unread))
 
     def _take_up(self) -> None:
