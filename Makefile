@@ -36,6 +36,7 @@ check: lint ## style, types and the fast tests: while you work (under two minute
 lint: setup-test ## style and types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@find templates -name '*.html' -print0 | xargs -0 .venv/bin/djade --target-version 5.2 --check
 	@EDT_HOME=$(CURDIR)/.cache/lint $(PY) -m mypy $(SOURCES)
 
 bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)
