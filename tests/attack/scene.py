@@ -149,7 +149,7 @@ class Scene:
 def _words(process: psutil.Process) -> str:
     try:
         return " ".join([*process.cmdline(), process.environ().get("RESULT_DIR", ""), process.cwd()])
-    except psutil.Error:
+    except (psutil.Error, OSError):  # a path may be too long to be read
         return ""
 
 

@@ -80,7 +80,7 @@ class Joined:
     def processes(self) -> list[psutil.Process]:
         found = []
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):  # the path of a working folder may be too long to be read
                 if process.status() != psutil.STATUS_ZOMBIE and (self._names_home(process) or process.cwd().startswith(str(self.home))):
                     found.append(process)
         return found
@@ -98,7 +98,7 @@ class Joined:
         """Every process of the machine is gone at once, as when its power is cut."""
         for _ in range(3):  # one that was forked meanwhile
             for process in self.processes():
-                with contextlib.suppress(psutil.Error):
+                with contextlib.suppress(psutil.Error, OSError):  # the path of a working folder may be too long to be read
                     process.kill()
         if self.process is not None:
             self.process.wait(10)

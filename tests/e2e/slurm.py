@@ -134,7 +134,7 @@ def kill_all_of(folder: Path) -> None:
 
     for _ in range(3):
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):  # the path of a working folder may be too long to be read
                 told = [*process.cmdline(), *process.environ().values(), process.cwd()]
                 if process.pid != os.getpid() and any(str(folder) in word for word in told):
                     process.kill()

@@ -244,7 +244,7 @@ class Studio:
         with contextlib.suppress(psutil.Error):
             if process.environ().get("EDT_HOME") == home:
                 return True
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError):  # a path may be too long to be read
             return process.cwd().startswith(home)
         return False
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 from training_runtime.elastic.processes import script
+from training_runtime.elastic.state import checkpoint
 
 LONG = ("--epochs", "24", "--samples", "115")  # 8 steps an epoch, 192 in all
 # A thread from the import on; weights that are others in each process but the first; an epoch that lasts as long as there is a file.
@@ -44,6 +45,8 @@ def test_a_script_with_threads_is_run_by_each_worker_and_survives_what_others_su
     run.until(lambda: len((run.result_dir / "ran").read_text().split()) == 4, what="each has run the script")
     stays[0].unlink()
     run.until_step(80)
+    engine = checkpoint.engine_path(run.result_dir)
+    run.until(lambda: (checkpoint.position_of(engine) or 0) >= 10 * 10 - 1, what="its checkpoint is there")  # ten work items an epoch
     run.kill(0)
     os.kill(run.pid, signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL
