@@ -26,6 +26,7 @@ EDT_PILOT_FOLDER = env.str("EDT_PILOT_FOLDER", default="/tmp")  # noqa: S108
 EDT_RAY_ADDRESS = env.str("EDT_RAY_ADDRESS", default="").strip().rstrip("/")  # of Ray's dashboard, whose cluster lends machines
 EDT_RAY_TOKEN = env.str("EDT_RAY_TOKEN", default="").strip()  # that Ray's own commands have in RAY_AUTH_TOKEN
 EDT_NODE = env.str("EDT_NODE", default="local")
+EDT_NODE_JOINS = env.bool("EDT_NODE_JOINS", default=False)  # this machine takes part by `edt-node join`, too
 EDT_MAX_UPLOAD_BYTES = env.int("EDT_MAX_UPLOAD_BYTES", default=2 << 30)
 EDT_MAX_UNPACKED_BYTES = env.int("EDT_MAX_UNPACKED_BYTES", default=8 << 30)
 EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)

@@ -179,6 +179,11 @@ def drain_node(node: Node, *, draining: bool) -> Node:
     return node
 
 
+def set_joined(node: Node, *, joined: bool) -> None:
+    """Whether it takes part by `edt-node join`, or with an agent."""
+    Node.objects.filter(pk=node.pk).update(joined=joined)
+
+
 def depart(node: Node, *, now: dt.datetime) -> None:
     """The machine has ended, and nothing of it is left there: nothing is placed on it until it is heard of again."""
     with transaction.atomic():

@@ -83,7 +83,13 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
         token.save()
         notify.changed(notify.stream(token.node_name), "token")  # an older link of it is closed
         notify.changed("cluster", "nodes")
-    return Welcome(token.node_name, token.incarnation, settings.EDT_NODE_LEASE_S, token.slots if token.slots is not None else hello.slots)
+    slots = token.slots if token.slots is not None else hello.slots
+    return Welcome(token.node_name, token.incarnation, lease_s(token.node_name), slots)
+
+
+def lease_s(name: str) -> float:
+    """For how long the machine may use its slots without a word of the studio, in seconds; 0: for good (see `own_machine`)."""
+    return 0.0 if name == settings.EDT_NODE else settings.EDT_NODE_LEASE_S
 
 
 def is_current(number: int, incarnation: int) -> bool:

@@ -46,6 +46,8 @@ def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:
         return []
     ended = []
     for node in Node.objects.filter(joined=True, last_seen_at__lt=now - dt.timedelta(seconds=lost_after_s)):
+        if not joining.lease_s(node.name):
+            continue
         held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
         if not held and not TrainingRun.objects.filter(head_node=node, state__in=LIVE).exists():
             continue

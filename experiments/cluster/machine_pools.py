@@ -66,7 +66,7 @@ def _obstacle(node: Node, known: Iterable[Node]) -> str:
         how = (
             "has joined, and shares runs with machines that have"
             if node.joined
-            else "has not joined, and shares runs with no machine that has"
+            else "has not joined, and shares runs with no machine that has (the studio's own joins with EDT_NODE_JOINS=1)"
         )
         return f"{node.name} {how}."
     devices = [other for other in others if _kind(other)[1] == _kind(node)[1]]

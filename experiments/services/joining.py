@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+from django.conf import settings
 from django.db import transaction
 
 from experiments.cluster import joining, snapshot
@@ -33,6 +34,8 @@ def add_node(*, by: User, name: str, slots: int | str | None = None, now: dt.dat
         checks.whole(count, field="slots", least=1, most=MOST_SLOTS)
     with transaction.atomic():
         node = Node.objects.select_for_update().filter(name=name).first()
+        if name == settings.EDT_NODE:
+            checks.refuse("name", f"{name} is the studio's own machine: choose another name.")
         if node is not None and not node.joined:
             checks.refuse("name", f"{name} is a machine that shares the studio's folders: choose another name.")
         if node is not None and not snapshot.is_silent(node, now):

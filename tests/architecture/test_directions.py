@@ -144,6 +144,7 @@ ALLOWED = {
     # `manage.py studio` starts, finds again and stops processes of this machine exactly as the node host does.
     ("webapp.studio.processes", "training_runtime.host.processes"),
     ("webapp.studio.stopping", "training_runtime.host.processes"),
+    ("webapp.studio.own_machine", "training_runtime.host.processes"),
 }
 # Django finds commands in apps only; these start the project around the app, as manage.py does.
 COMMANDS = ("experiments.management",)

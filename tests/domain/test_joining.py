@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from experiments import services
-from experiments.cluster import desired, fleet, joining, leases, scheduling, version_standing
+from experiments.cluster import desired, fleet, joining, leases, own_machine, scheduling, version_standing
 from experiments.models import ClusterChange, Node, NodeToken, Project, RunState, TrainingRun, User
 from tests import cast
 from training_runtime.node import messages
@@ -124,9 +124,9 @@ def test_a_name_that_no_machine_can_have_is_refused(dora: User, name: str) -> No
 
 
 def test_a_machine_with_the_studios_folders_or_at_work_gets_no_token(dora: User, token: NodeToken) -> None:
-    cast.node("local", now=NOW)
+    cast.node("gamma", now=NOW)
     with pytest.raises(ValidationError, match="shares the studio's folders"):
-        services.add_node(by=dora, name="local", now=NOW)
+        services.add_node(by=dora, name="gamma", now=NOW)
     welcome = greet(token)
     assert isinstance(welcome, Welcome)
     assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
@@ -249,3 +249,63 @@ def test_how_many_slots_it_shares_is_said_by_its_token_and_not_by_the_studios_se
     assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
     assert Node.objects.get(name="beta").slots.filter(retired=False).count() == 2
     assert fleet.CPU_SLOTS == 4
+
+
+@pytest.fixture
+def own(settings: Any) -> NodeToken:
+    """The studio's own machine, which takes part by joining."""
+    settings.EDT_NODE_JOINS = True
+    own_machine.token("", now=NOW)
+    return NodeToken.objects.get(node_name="local")
+
+
+@pytest.mark.usefixtures("watching")
+def test_the_studios_own_machine_has_no_lease_and_is_never_given_up_by_itself(own: NodeToken, project: Project, alice: User) -> None:
+    welcome = greet(own)
+    assert isinstance(welcome, Welcome)
+    assert (welcome.name, welcome.lease_s) == ("local", 0.0)
+    host = cast.Host(cast.node("local", now=NOW))
+    run = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    host.apply(NOW)
+    assert Node.objects.get(name="local").joined
+    leases.end_overdue(NOW, monotonic=0)
+    assert leases.end_overdue(NOW + 86400 * SECOND, monotonic=86400) == []
+    run.refresh_from_db()
+    assert run.head_node is not None
+
+
+def test_its_token_is_the_one_that_it_has_for_as_long_as_that_is_good(own: NodeToken) -> None:
+    secret = own_machine.token("", now=NOW)
+    greet(NodeToken.objects.get(pk=own.pk))
+    assert own_machine.token(secret, now=NOW + 400 * 86400 * SECOND) == secret
+    _, of_beta = joining.make("beta", slots=None, by=None, now=NOW)
+    assert own_machine.token(of_beta, now=NOW) not in (secret, of_beta), "that of another machine is none"
+    assert joining.find(secret, now=NOW) is None
+
+
+def test_no_other_machine_gets_a_token_under_its_name(dora: User) -> None:
+    with pytest.raises(ValidationError, match="local is the studio's own machine"):
+        services.add_node(by=dora, name="local", now=NOW)
+
+
+def test_a_machine_that_takes_part_in_another_way_has_its_runs_go_on_from_their_last_states(
+    own: NodeToken, project: Project, alice: User, settings: Any
+) -> None:
+    greet(own)
+    host = cast.Host(cast.node("local", now=NOW))
+    run = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    host.apply(NOW)
+    own_machine.settle(now=NOW + SECOND)
+    run.refresh_from_db()
+    assert (run.attempt, Node.objects.get(name="local").joined) == (1, True), "nothing has changed"
+    settings.EDT_NODE_JOINS = False
+    own_machine.settle(now=NOW + SECOND)
+    run.refresh_from_db()
+    assert (run.head_node, run.attempt, run.state) == (None, 2, RunState.SUSPENDED)
+    assert "takes part with an agent of the studio from now on" in run.state_reason
+    assert cast.slots_of(run) == set()
+    node = Node.objects.get(name="local")
+    assert (node.joined, node.identity) == (False, "")
+    assert not NodeToken.objects.filter(node_name="local").exists()

@@ -18,9 +18,9 @@ def zipped(path: Path, files: Mapping[str, str]) -> Path:
     return path
 
 
-def digits(folder: Path, *, part_s: float = 0.2) -> Path:
+def digits(folder: Path, *, part_s: float | str = 0.2) -> Path:
     """The example as a zip in `folder`. A slot takes `part_s` seconds longer for each part of a batch without using the processor: a job
-    lasts as long as a test needs it, and leaves the machine to the studio and the browser."""
+    lasts as long as a test needs it, and leaves the machine to the studio and the browser. It may be an expression of Python."""
     script = (DIGITS / "main.py").read_text()
     assert script.count(COMPUTES) == 1
     return zipped(folder / "digits.zip", {"main.py": script.replace(COMPUTES, f"        __import__('time').sleep({part_s})\n{COMPUTES}")})

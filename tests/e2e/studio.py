@@ -265,6 +265,7 @@ class Studio:
             other.wait(10)
         if self.process is not None:
             self.process.wait(10)
-        wait_until(lambda: all(map(groups.are_gone, (self.home / "host").glob("*"))), "the end of all control groups", deadline_s=20)
+        hosts = [*self.home.glob("host/*"), *self.home.glob("node/host/*")]
+        wait_until(lambda: all(map(groups.are_gone, hosts)), "the end of all control groups", deadline_s=20)
         shutil.rmtree(self.home, ignore_errors=True)
         self.output.unlink(missing_ok=True)

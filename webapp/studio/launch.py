@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -11,8 +12,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from webapp.studio import broker, checks, prepare, programs
+from webapp.studio import broker, checks, own_machine, prepare, programs
 from webapp.studio.log import Terminal
+from webapp.studio.own_machine import Joining
 from webapp.studio.processes import clear_leftovers
 from webapp.studio.supervisor import Supervisor
 from webapp.studio.watchdog import SILENT_S
@@ -55,10 +57,12 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
             checks.seconds(name, os.environ.get(name, ""))
         for name in programs.COPIES.values():
             checks.processes(name, os.environ.get(name, ""))
-        clear_leftovers(home)
+        own_machine.refuse_other_host(home, settings.EDT_NODE, joins=settings.EDT_NODE_JOINS)
+        clear_leftovers(home, survivor=own_machine.NAME if settings.EDT_NODE_JOINS else "host")
         listener = leaving.enter_context(checks.listen(options.host, options.port))
         supervisor = _supervisor(home, options, listener=listener)
         prepare.database()
+        prepare.own_machine()
         prepare.static_files(home)
         prepared()
         supervisor.catch_signals()
@@ -78,13 +82,23 @@ def _supervisor(home: Path, options: Options, *, listener: socket.socket) -> Sup
     else:
         broker.require(settings.REDIS_URL)
     children = programs.all_of_them(
-        home=home, node=settings.EDT_NODE, listener=listener.fileno(), slots=options.slots, own_broker=own_broker
+        home=home,
+        node=settings.EDT_NODE,
+        listener=listener.fileno(),
+        slots=options.slots,
+        own_broker=own_broker,
+        joining=_joining(home, _address(options.host, int(listener.getsockname()[1]))) if settings.EDT_NODE_JOINS else None,
     )
     shown = tuple(p.name for p in children if p.name != "broker")  # its lines mean nothing to most; they are in its file
     terminal = Terminal(home, shown, show=options.show_logs)
     probes = {"broker": lambda: broker.is_alive(settings.REDIS_URL)} if own_broker else {}
     ready = {"broker": lambda: broker.wait(settings.REDIS_URL)}
     return Supervisor(home, children, terminal, ready=ready, probes=probes, silent_s=float(os.environ.get("EDT_WATCHDOG_S") or SILENT_S))
+
+
+def _joining(home: Path, studio: str) -> Joining:
+    token = functools.cache(lambda: prepare.own_token(own_machine.written_token(home)))
+    return Joining(studio, token, Path(settings.EDT_DATA_ROOT))
 
 
 def _address(host: str, port: int) -> str:

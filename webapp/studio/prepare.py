@@ -4,6 +4,7 @@ to do, which is what makes the second start quick.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from experiments.cluster import own_machine as cluster_own_machine
 from experiments.files import runfiles
-from experiments.ops import installation
+from experiments.ops import clock, installation
 from webapp.studio.checks import Refusal
 
 NOT_SERVED = ["redoc*", "favicon*", "*.map", "swagger-ui-init.js"]  # of what lies beside Swagger UI
@@ -24,7 +26,7 @@ NOT_SERVED = ["redoc*", "favicon*", "*.map", "swagger-ui-init.js"]  # of what li
 def database(*, adopt: bool = False) -> bool:
     """Bring the tables up to date; True where something had to be done. Raises Refusal where the database and EDT_HOME do not belong
     together, unless somebody says that they do (`adopt`)."""
-    try:
+    with _in_the_database():
         if connection.vendor == "sqlite":
             path = Path(str(connection.settings_dict["NAME"]))
             path.touch(mode=0o600)  # its -wal and -shm files take their rights from it; user code runs as other users of this machine
@@ -37,11 +39,29 @@ def database(*, adopt: bool = False) -> bool:
             call_command("migrate", verbosity=0, interactive=False)
         installation.bind(anew=adopt)
         installation.spare_numbers(runfiles.highest_number())
+    return todo
+
+
+def own_machine() -> None:
+    """See that this machine takes part as the settings say. Raises Refusal."""
+    with _in_the_database():
+        cluster_own_machine.settle(now=clock.now())
+
+
+def own_token(known: str) -> str:
+    """With which this machine joins; the one that is `known`, where that is good. Raises Refusal."""
+    with _in_the_database():
+        return cluster_own_machine.token(known, now=clock.now())
+
+
+@contextlib.contextmanager
+def _in_the_database() -> Iterator[None]:
+    try:
+        yield
     except (DatabaseError, OSError) as error:
         raise Refusal(f"The database cannot be used: {str(error).strip().splitlines()[0]}. Check DATABASE_URL and EDT_HOME.") from None
     finally:
         connection.close()  # the processes to come have their own
-    return todo
 
 
 def static_files(home: Path) -> bool:

@@ -28,7 +28,8 @@ PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True)
 class Program:
     """What is run. `standard_input` is asked for at every start (it may hold a secret); `stop_s`: the time it has to end when asked.
-    `version`: of what one that outlives its studio speaks; one that is too far from it is not taken over."""
+    `version`: of what one that outlives its studio speaks; one that is too far from it is not taken over, and one that is to start `anew`
+    never is. `stops`: those with a lower number are stopped first."""
 
     name: str
     argv: tuple[str, ...]
@@ -38,6 +39,8 @@ class Program:
     inherited: tuple[int, ...] = ()
     tied: bool = True
     version: ProtocolVersion | None = None
+    anew: bool = False
+    stops: int = 0
     stop_s: float = 8.0
 
 
@@ -107,10 +110,10 @@ class Child:
             raise
 
     def take_over(self) -> bool:
-        """Adopt the process that an earlier studio left; False where there is none, or where its version is too far from this one's: that
-        one is ended alone, and whatever outlives it is found by the next."""
-        self.process, self.popen = written_down(self.note), None
-        if self.process is not None and self.program.version is not None and not _works_with(self.program.version, self.note):
+        """Adopt the process that an earlier studio left; False where there is none, or where it is not to be: that one is ended alone, and
+        whatever outlives it is found by the next."""
+        program, self.process, self.popen = self.program, written_down(self.note), None
+        if self.process is not None and (program.anew or (program.version and not _works_with(program.version, self.note))):
             end_alone(self.process)
             self.process = None
         return self.process is not None
@@ -183,12 +186,12 @@ def written_down(note: Path) -> Process | None:
     return process if process is not None and process.start_ticks == ticks and process.state not in "ZX" else None
 
 
-def clear_leftovers(home: Path, *, survivors: tuple[str, ...] = ("host",), deadline_s: float = 10.0) -> None:
+def clear_leftovers(home: Path, *, survivor: str = "host", deadline_s: float = 10.0) -> None:
     """End the tied processes of a studio that was killed: they are ending already, and must be gone before others take their place.
 
     Raises Refusal where one does not go even when it is killed: it waits for a device or a file system.
     """
-    notes = [note for note in (home / "run").glob("*.pid") if note.stem not in survivors]
+    notes = [note for note in (home / "run").glob("*.pid") if note.stem != survivor]
     left = [process for note in notes if (process := written_down(note))]
     for process in left:
         send_signal(process, signal.SIGTERM)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from training_runtime.host.processes import Process, alive, look
+from webapp.studio import own_machine
 from webapp.studio.checks import Refusal
 from webapp.studio.processes import end_alone, written_down
 from webapp.studio.supervisor import LEAVE
@@ -32,9 +33,9 @@ def end_studio(home: Path, *, keep_host: bool) -> None:
         time.sleep(LOOK_S)
 
 
-def end_host(home: Path) -> int:
-    """The node host's own process, whose runs train on; its number. Raises Refusal where there is none."""
-    host = written_down(home / "run" / "host.pid")
+def end_host(home: Path, node: str) -> int:
+    """The node host's own process, whose runs train on; its number. `node`: the machine's name. Raises Refusal where there is none."""
+    host = written_down(home / "run" / "host.pid") or own_machine.host_of(home, node, joins=True)
     if host is None:
         raise Refusal(f"No node host of a studio with this data ({home}) runs here.")
     end_alone(host)

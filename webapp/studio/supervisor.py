@@ -1,6 +1,6 @@
 """The studio's processes as one thing: start, watch, restart, stop. Signals only enqueue; one loop acts (`turn`), called by its owner.
 
-Starting goes down the list of programs; stopping goes by `STOP_LAST`: first what makes new work, then the node host (which suspends its
+Starting goes down the list of programs; stopping goes by their `stops`: first what makes new work, then the node host (which suspends its
 runs and waits for that), the broker last.
 """
 
@@ -33,7 +33,6 @@ MOST_WEB_DEATHS = 3  # until the first page
 ROTATE_EVERY_S = 60.0
 PROBE_EVERY_S = 5.0
 LEAVE = signal.SIGUSR1
-STOP_LAST = ("host", "broker")  # in this order, after all others at once
 
 
 def backoff_s(deaths: int) -> float:
@@ -181,8 +180,9 @@ class Supervisor:
 
     def stop(self) -> None:
         """Everything, in order, each within its time; asking again (a second Ctrl-C) cuts the waiting short."""
-        for names in ([name for name in self.watched if name not in STOP_LAST], *([name] for name in STOP_LAST)):
-            children = [self.watched[name].child for name in names if name in self.watched and not self._is_left(name)]
+        for wave in sorted({program.stops for program in self.programs}):
+            names = [program.name for program in self.programs if program.stops == wave]
+            children = [self.watched[name].child for name in names if not self._is_left(name)]
             for child in children:
                 child.ask_to_stop()
             self._await_end(children, now=time.monotonic())
@@ -190,10 +190,10 @@ class Supervisor:
         self.terminal.show_new()
 
     def _is_left(self, name: str) -> bool:
-        process = self.watched[name].child.process
-        if name != "host" or not self.keeps_host or process is None:
+        child = self.watched[name].child
+        if child.program.tied or not self.keeps_host or child.process is None:
             return False
-        self.terminal.say(f"host (process {process.pid}) is left running, and its runs train on: the next start takes it over")
+        self.terminal.say(f"{name} (process {child.process.pid}) is left running, and its runs train on: the next start takes it over")
         return True
 
     def _await_end(self, children: Sequence[Child], *, now: float) -> None:

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         home = Path(settings.EDT_HOME)
         try:
             if host_only:
-                self.stdout.write(f"The node host (process {stopping.end_host(home)}) has ended; its runs train on.\n")
+                self.stdout.write(f"The node host (process {stopping.end_host(home, settings.EDT_NODE)}) has ended; its runs train on.\n")
                 return
             stopping.end_studio(home, keep_host=keep_training)
         except Refusal as refusal:
