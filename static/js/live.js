@@ -24,14 +24,17 @@ let attempt = 0;
 let spread = 0;
 /** @type {Set<string>} */
 let subscribed = new Set();
+/** Those of them that the server has confirmed. @type {Set<string>} */
+let granted = new Set();
 /** @type {Map<string, ((message: any) => void)[]>} */
 const listeners = new Map();
 /** When an element was asked for last, the timer of the next time, and how long the last answer took. @type {WeakMap<Element, {last: number, timer: number, cost: number}>} */
 const refreshes = new WeakMap();
 
-/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". @param {string} type @param {(message: any) => void} handler */
+/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". Who comes after the page was subscribed is told so at once: what it has fetched may be older. @param {string} type @param {(message: any) => void} handler */
 export function on(type, handler) {
   listeners.set(type, [...(listeners.get(type) || []), handler]);
+  if (type === 'subscribed' && granted.size) handler({ type, topics: [...granted] });
 }
 
 function topics() {
@@ -59,6 +62,7 @@ function connect() {
   socket = new WebSocket(`${scheme}://${location.host}/ws/`);
   socket.addEventListener('open', () => {
     subscribed = new Set();
+    granted = new Set();
     subscribe();
   });
   socket.addEventListener('message', (event) => receive(JSON.parse(event.data)));
@@ -89,6 +93,7 @@ function receive(message) {
     show('live', 'Live');
   }
   if (message.type === 'subscribed') {
+    for (const topic of message.topics) granted.add(topic);
     for (const element of document.querySelectorAll('[data-live]')) {
       if (words(element, 'data-live').some((topic) => message.topics.includes(topic))) setTimeout(() => refresh(element), spread * Math.random());
     }

@@ -266,3 +266,12 @@ def test_the_lines_that_several_runs_have_reached_are_one_answer_without_curves(
 def test_what_a_sent_file_holds_is_called_by_its_name_without_the_ending(call: Call) -> None:
     sent = ["a.zip", "b.tar.gz", "c.py", "d.modelDir.tar", "e.tgz", "f.txt"]
     assert call("sending.js", "(m, names) => names.map(m.plain)", sent) == ["a", "b", "c", "d", "e", "f.txt"]
+
+
+def test_who_follows_a_run_after_the_page_was_subscribed_to_it_asks_what_it_has_missed(page: Page, call: Call) -> None:
+    page.route_web_socket("**/ws/", lambda socket: socket.on_message(lambda _: socket.send('{"type": "subscribed", "topics": ["run-7"]}')))
+    page.evaluate("document.body.innerHTML = '<main data-topics=\"run-7\"></main>'")
+    subscribed = "m => { m.start(); return new Promise(resolve => m.on('subscribed', resolve)); }"
+    assert call("live.js", subscribed) == {"type": "subscribed", "topics": ["run-7"]}
+    asks = "m => new Promise(resolve => m.follow(7, {load: async () => 3, points: '/none', add: () => false, line: async () => resolve('it asks') }))"
+    assert call("points.js", asks) == "it asks"
