@@ -162,9 +162,9 @@ class PageSocket(AsyncWebsocketConsumer):
             await self.channel_layer.group_discard(notify.group(topic), self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002  (as above)
-        wanted = _topics_in(text_data)
-        self.asked += len(wanted)
-        if self.asked > MOST_REQUESTS or text_data is None or len(text_data) > LONGEST_MESSAGE:
+        wanted = _topics_in(text_data) if text_data is not None and len(text_data) <= LONGEST_MESSAGE else None
+        self.asked += len(wanted or ())
+        if wanted is None or self.asked > MOST_REQUESTS:
             await self.close(TOO_MUCH)
             return
         for log in filter(None, map(following.parse, wanted)):

@@ -273,5 +273,5 @@ def test_who_follows_a_run_after_the_page_was_subscribed_to_it_asks_what_it_has_
     page.evaluate("document.body.innerHTML = '<main data-topics=\"run-7\"></main>'")
     subscribed = "m => { m.start(); return new Promise(resolve => m.on('subscribed', resolve)); }"
     assert call("live.js", subscribed) == {"type": "subscribed", "topics": ["run-7"]}
-    asks = "m => new Promise(resolve => m.follow(7, {load: async () => 3, points: '/none', add: () => false, line: async () => resolve('it asks') }))"
-    assert call("points.js", asks) == "it asks"
+    page_of = "{load: async () => 3, points: '/none', add: () => false, line: async () => resolve('it asks')}"
+    assert call("points.js", f"m => new Promise(resolve => m.follow(7, {page_of}))") == "it asks"

@@ -17,8 +17,9 @@ from experiments.live import notify
 from experiments.models import Node, RunState, TrainingRun
 from tests import cast
 from training_runtime.node.messages import STREAM, Departed, Hello, Seen, Wanted, Welcome, decode, encode
-from training_runtime.protocol import Observation
+from training_runtime.protocol import Observation, RunObservation, SlotSeen
 from webapp.asgi import application
+from webapp.studio import web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,3 +73,13 @@ def test_the_runs_of_a_machine_that_says_it_has_ended_go_on_at_once(secret: str)
     assert token is not None, "it may come back"
     joining.take_in(token.pk, token.incarnation, Observation(revision=0, node=cast.facts("beta"), runs=()), 2, timezone.now())
     assert not snapshot.is_silent(Node.objects.get(name="beta"), timezone.now())
+
+
+def test_what_a_machine_with_a_thousand_runs_sees_is_taken_in() -> None:
+    slots = (SlotSeen(10_000, 86400.5, 86400.5, 86400.5, 80 << 30, 80 << 30, 7),)
+    runs = [
+        RunObservation(100_000 + i, 12, "running", (10_000 + i,), 10**9, None, "it trains" * 8, 86400.5, 86400.5, slots)
+        for i in range(1000)
+    ]
+    said = encode(Seen(Observation(revision=1, node=cast.facts("beta"), runs=tuple(runs))))
+    assert 1 << 18 < len(said) < web.config().ws_max_size

@@ -25,6 +25,7 @@ from training_runtime import watchdog
 
 HEAD_S = 15.0  # a request's first line and headers have to come in this time
 HEAD_BYTES = 64 << 10
+MESSAGE_BYTES = 1 << 20  # of a socket: what a machine with a thousand runs sees; pages say far less, and are held to that
 MOST_CONNECTIONS = 4000
 
 
@@ -71,7 +72,7 @@ def config(application: Any = "webapp.asgi:application", **changes: Any) -> uvic
         "lifespan": "off",
         "access_log": False,
         "log_config": None,
-        "ws_max_size": 1 << 16,
+        "ws_max_size": MESSAGE_BYTES,
         "timeout_graceful_shutdown": 3,
         "server_header": False,
     }
