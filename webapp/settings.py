@@ -16,9 +16,9 @@ from webapp.home import allowed_hosts, broker_urls, prepare, secret
 
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
-EDT_HOME = Path(env.str("EDT_HOME", default=str(BASE_DIR / ".edt"))).resolve()
+EDT_HOME = Path(env.str("EDT_HOME", default="") or BASE_DIR / ".edt").resolve()  # set and empty is not the current folder
 prepare(EDT_HOME)
-EDT_DATA_ROOT = Path(env.str("EDT_DATA_ROOT", default=str(EDT_HOME / "data"))).resolve()
+EDT_DATA_ROOT = Path(env.str("EDT_DATA_ROOT", default="") or EDT_HOME / "data").resolve()
 EDT_NODE_LEASE_S = env.float("EDT_NODE_LEASE_S", default=10.0)  # for which a machine that has joined may go on unheard
 # What starts edt-node in an allocation of another engine, as a shell reads it, and below which folder there its files are.
 EDT_PILOT_COMMAND = env.str("EDT_PILOT_COMMAND", default=f"{Path(sys.executable).parent / 'edt-node'} join")
