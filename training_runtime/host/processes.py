@@ -6,6 +6,7 @@ A process is named by (pid, start ticks), never by its number alone. No policy: 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -41,6 +42,17 @@ def look(pid: int) -> Process | None:
     if state == "Z" and _other_threads(pid):
         state = "R"  # the main thread has ended, the process has not
     return Process(pid, int(fields[1]), int(fields[3]), _real_uid(pid, uid), int(fields[19]), state)
+
+
+def holder(lock: Path) -> Process | None:
+    """The process that holds this lock and has written its number into it. None where nobody holds it: then the number may be anybody's."""
+    with contextlib.suppress(OSError), open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = file.read().strip()
+            return look(int(said)) if said.isdecimal() else None
+    return None
 
 
 def processor_s(pid: int, start_ticks: int) -> float | None:

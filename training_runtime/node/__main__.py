@@ -53,17 +53,10 @@ def _held(lock: IO[str], patience_s: float) -> bool:
         time.sleep(0.05)
 
 
-def _end(path: Path) -> None:
-    """SIGKILL for who holds that lock and has written its number into it, and for nothing that it has started: what a host leaves the next
-    finds."""
-    with open(path, "a+") as lock:
-        if _held(lock, 0.0):
-            return  # nobody does, and the number may be anybody's
-        lock.seek(0)
-        said = lock.read().strip()
-    process = processes.look(int(said)) if said.isdecimal() else None
-    if process is not None:
-        log.info("Process %d is ended, and its runs train on (%s).", process.pid, path.name)
+def _end(lock: Path) -> None:
+    """SIGKILL for who holds that lock, and for nothing that it has started: what a host leaves the next finds."""
+    if (process := processes.holder(lock)) is not None:
+        log.info("Process %d is ended, and its runs train on (%s).", process.pid, lock.name)
         processes.send_signal(process, signal.SIGKILL)
 
 

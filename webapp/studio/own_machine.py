@@ -4,14 +4,13 @@ it a node host. Both outlive the studio; the next one starts the link anew, whic
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_runtime.host.processes import Process, look
+from training_runtime.host.processes import Process, holder
 from webapp.studio.checks import Refusal
 from webapp.studio.processes import Program
 
@@ -70,17 +69,7 @@ def written_token(home: Path) -> str:
 
 def host_of(home: Path, node: str, *, joins: bool) -> Process | None:
     """The node host that runs on this machine, as one that has joined or as the studio's own child."""
-    lock = (home / FOLDER if joins else home) / "host" / node / "host.lock"
-    try:
-        with open(lock) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                said = file.read().strip()
-                return look(int(said)) if said.isdecimal() else None
-    except OSError:
-        pass
-    return None  # nobody holds it, and the number may be anybody's
+    return holder((home / FOLDER if joins else home) / "host" / node / "host.lock")
 
 
 def refuse_other_host(home: Path, node: str, *, joins: bool) -> None:

@@ -1,0 +1,75 @@
+"""The node host beside a link: started, found again, and replaced where it hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import groups
+from tests.e2e.studio import wait_until
+from training_runtime.errors import HostUnavailable
+from training_runtime.host import client, processes
+from training_runtime.node.host_process import HostProcess
+from training_runtime.node.settings import Settings
+
+Make = Callable[..., HostProcess]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """`make(silent_s=...)`: as a link does; all are gone at the end."""
+    (tmp_path / "runs").mkdir()
+    made: list[HostProcess] = []
+
+    def make(*, silent_s: float = 30.0) -> HostProcess:
+        settings = Settings("http://127.0.0.1:1", tmp_path, tmp_path / "data", "edtn_x")
+        made.append(HostProcess(settings, "beta", slots=2, lease_s=0.0, silent_s=silent_s))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end(patience_s=20)
+    wait_until(lambda: all(map(groups.are_gone, (tmp_path / "host").glob("*"))), "the end of its control groups", deadline_s=20)
+
+
+def host_of(home: Path) -> int:
+    """The host that answers there; 0 where none does."""
+    try:
+        for _ in client.subscribe(home, "beta", timeout_s=1, connect_timeout_s=1):
+            found = processes.holder(home / "host" / "beta" / "host.lock")
+            return found.pid if found is not None else 0
+    except HostUnavailable:
+        pass
+    return 0
+
+
+def test_a_host_that_hangs_is_ended_alone_and_another_one_started(make: Make, tmp_path: Path) -> None:
+    make(silent_s=1.0)
+    first = wait_until(lambda: host_of(tmp_path), "it has started")
+    os.kill(first, signal.SIGSTOP)
+    second = wait_until(lambda: (now := host_of(tmp_path)) != first and now, "another one answers")
+    assert processes.look(first) is None
+    assert processes.look(second) is not None
+
+
+def test_a_host_that_a_link_has_left_is_found_by_the_next_which_can_end_it(make: Make, tmp_path: Path) -> None:
+    left = make()
+    first = wait_until(lambda: host_of(tmp_path), "it has started")
+    left._ending.set()  # its process was killed: nobody tells the host
+    left.join(10)
+    found = make()
+    wait_until(lambda: found.is_alive() and host_of(tmp_path) == first, "it goes on")
+    assert not found.end(patience_s=20), "whether all of it is gone only who has started it can tell"
+    wait_until(lambda: host_of(tmp_path) == 0, "it has ended")
+
+
+def test_a_host_in_order_ends_with_its_link(make: Make, tmp_path: Path) -> None:
+    made = make()
+    wait_until(lambda: host_of(tmp_path), "it has started")
+    assert made.end(patience_s=20)
+    assert host_of(tmp_path) == 0
