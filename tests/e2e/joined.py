@@ -123,4 +123,4 @@ def line_for(studio: Studio, name: str, *, slots: int) -> str:
         f"admin = User.objects.get(username='admin')\n_, secret = services.add_node(by=admin, name={name!r}, slots={slots})\n"
         f"print(services.join_line({studio.url!r}, secret))"
     )
-    return studio.manage("shell", "--no-imports", "-c", code).strip().splitlines()[-1]
+    return studio.shell(code).strip().splitlines()[-1]

@@ -36,7 +36,7 @@ def install(folder: Path) -> Path:
     for name in PARTS:
         source = REPOSITORY / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name)  # with what is compiled already
         else:
             shutil.copy2(source, folder / name)
     venv.create(folder / ".venv", with_pip=False, symlinks=True)

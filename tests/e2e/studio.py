@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import psutil
 
 from tests import groups
+from tests.e2e.shell import Shell
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
@@ -116,6 +117,7 @@ class Studio:
     process: subprocess.Popen[bytes] | None = None
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
     passwords: dict[str, str] = field(default_factory=dict)  # of the accounts that there are
+    open_shell: Shell | None = None
 
     @property
     def python(self) -> str:
@@ -137,6 +139,7 @@ class Studio:
 
     def start(self) -> float:
         """Seconds until the first page was served."""
+        self.close_shell()  # it is of the release that was there before
         if not self.first and not (self.home / "installation").exists():
             prepared, passwords = prepared_home()
             shutil.copytree(prepared, self.home, dirs_exist_ok=True)
@@ -197,6 +200,16 @@ class Studio:
         )
         return done.stdout
 
+    def shell(self, code: str) -> str:
+        """What the code prints in `manage.py shell`; it does not see what earlier code has named."""
+        self.open_shell = self.open_shell or Shell(self.python, code=self.code, environment=self.environment)
+        return self.open_shell.says(code)
+
+    def close_shell(self) -> None:
+        if self.open_shell is not None:
+            self.open_shell.close()
+            self.open_shell = None
+
     def account(self, name: str, *, staff: bool = False, anew: bool = False) -> str:
         """The password of an account, which is made where there is none. `anew`: another one than before."""
         if anew or name not in self.passwords or staff != PEOPLE.get(name, staff):
@@ -207,7 +220,7 @@ class Studio:
         """And wait until no slot is held."""
         if self.rows(f"SELECT id FROM experiments_trainingrun WHERE state IN ({LIVE})"):
             code = "for run in TrainingRun.objects.filter(state__in=LIVE): services.stop_run(run, by=run.submitted_by)"
-            self.manage("shell", "--no-imports", "-c", f"{IMPORTS}\n{code}")
+            self.shell(f"{IMPORTS}\n{code}")
         wait_until(lambda: not self.held(), "every slot is free")
 
     def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
@@ -232,7 +245,8 @@ class Studio:
         mine = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                other = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+                tests = (os.getpid(), self.open_shell.process.pid if self.open_shell is not None else 0)
+                other = process.pid not in tests and process.status() != psutil.STATUS_ZOMBIE
                 if other and self._is_mine(process) and module in (None, *process.cmdline()):
                     mine.append(process)
         return mine
@@ -251,10 +265,12 @@ class Studio:
     def stop(self, *, deadline_s: float = 40.0) -> int:
         """Ctrl-C, as a person would; the exit status."""
         assert self.process is not None
+        self.close_shell()
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(deadline_s)
 
     def close(self) -> None:
+        self.close_shell()
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.stop()

@@ -74,7 +74,7 @@ def test_a_job_that_was_backed_up_while_it_trained_goes_on_elsewhere_to_the_same
     places = {"/backup/monday": tmp_path / "monday", "/backup/tuesday": tmp_path / "tuesday"}
     monday, tuesday, restore = COMMANDS
     studio.account("alice")
-    run = int(studio.manage("shell", "--no-imports", "-c", SUBMIT.format(script=SLOW)).split()[-1])
+    run = int(studio.shell(SUBMIT.format(script=SLOW)).split()[-1])
     wait_until(lambda: studio.rows(CHECKPOINT, run), lambda: f"a checkpoint\n{studio.tail()}")
     as_printed(monday, studio, places)
     assert studio.rows("SELECT state FROM experiments_trainingrun") == [("running",)]

@@ -16,8 +16,8 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.joined import Joined, line_for
+from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, submits, with_digits
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_machines import machine_of
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
 from tests.engine.harness import weights
@@ -25,16 +25,6 @@ from tests.web.browsing import violations
 from training_runtime.node.folders import look
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
-SUBMIT = """
-from experiments import services
-from experiments.models import Node, TrainingRun, User
-alice = User.objects.get(username="alice")
-project = services.create_project(by=alice, name="Joined", description="")
-with open({code!r}, "rb") as upload:
-    version = services.create_definition(project, by=alice, name="digits", upload=upload, file_name="digits.zip", command={command!r})
-services.create_and_run(project, by=alice, name="digits", versions=[version], source_folder="digits")
-print(TrainingRun.objects.order_by("pk").last().pk)
-"""
 UPLOAD = """
 import pathlib
 from experiments import services
@@ -49,25 +39,13 @@ from experiments.models import TrainingRun
 run = TrainingRun.objects.get(pk={run})
 print(services.continue_run(run, by=run.submitted_by, command="main.py --epochs 2").pk)
 """
-DRAIN = """
-from experiments import services
-from experiments.models import Node, User
-admin = User.objects.get(username="admin")
-for name, draining in {nodes!r}.items():
-    services.set_node_draining(Node.objects.get(name=name), by=admin, draining=draining)
-"""
 
 
 @pytest.fixture
 def studio() -> Iterator[Studio]:
     """Two slots, and machines that are given up after twelve seconds."""
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2"})
-    try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    with with_digits(Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2"})) as studio:
         yield studio
-    finally:
-        studio.close()
 
 
 @pytest.fixture
@@ -84,21 +62,6 @@ def joined(studio: Studio) -> Iterator[Callable[..., Joined]]:
     finally:
         for machine in machines:
             machine.close()
-
-
-def drains(studio: Studio, **nodes: bool) -> None:
-    studio.manage("shell", "--no-imports", "-c", DRAIN.format(nodes=nodes))
-
-
-def submits(studio: Studio, code: Path, *, command: str) -> int:
-    said = studio.manage("shell", "--no-imports", "-c", SUBMIT.format(code=str(code), command=command))
-    return int(said.strip().splitlines()[-1])
-
-
-def gets_on(studio: Studio, run: int, *, on: str, steps: int = 4) -> None:
-    before = len(steps_in_journal(studio, run))
-    wait_until(lambda: machine_of(studio, run) == {on}, lambda: f"the run is on {on}, not {machine_of(studio, run)}\n{studio.tail()}")
-    wait_until(lambda: len(steps_in_journal(studio, run)) > before + steps, lambda: f"it gets on on {on}\n{studio.tail()}")
 
 
 def sums(folder: Path) -> dict[str, str]:
@@ -127,7 +90,7 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     drains(studio, local=True)
     make_project(alice, "Far away", "")
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
-    studio.manage("shell", "--no-imports", "-c", UPLOAD.format(project=project, folder=str(DIGITS / "data")))
+    studio.shell(UPLOAD.format(project=project, folder=str(DIGITS / "data")))
     code = digits(tmp_path, part_s=0.01)
     run = run_definition(alice, studio, project, name="digits", code=code, command="main.py --epochs 1", data="Digits of people")
     wait_until(lambda: state(studio, run) == "completed", lambda: f"it has completed\n{studio.tail()}\n{machine.tail()}", deadline_s=120)
@@ -139,7 +102,7 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     expect(alice.locator("#head")).to_contain_text("Completed")
     alice.goto(f"{studio.url}/runs/{run}/results/")
     expect(alice.get_by_text("console.log").first).to_be_visible()
-    later = int(studio.manage("shell", "--no-imports", "-c", CONTINUE.format(run=run)).split()[-1])
+    later = int(studio.shell(CONTINUE.format(run=run)).split()[-1])
     wait_until(
         lambda: state(studio, later) == "completed", lambda: f"one that begins with it has completed\n{machine.tail()}", deadline_s=120
     )
@@ -153,18 +116,20 @@ def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
     machine = joined("beta", line_for(studio, "beta", slots=2))
     machine.arrives()
     drains(studio, beta=True)
-    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 8")
-    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=120)
+    code = paced_digits(tmp_path)
+    hurry(studio)
+    straight = submits(studio, code, command="main.py --epochs 8")
+    completes(studio, straight)
 
-    moved = submits(studio, digits(tmp_path, part_s=0.2), command="main.py --epochs 8")
+    hurry(studio, hurry=False)
+    moved = submits(studio, code, command="main.py --epochs 8")
     gets_on(studio, moved, on="local")
     drains(studio, local=True, beta=False)
     gets_on(studio, moved, on="beta")
     assert machine.folder(moved).is_dir()
     drains(studio, local=False, beta=True)
     gets_on(studio, moved, on="local")
-    steps = steps_in_journal(studio, moved)
-    assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"
+    assert all_steps_once(studio, moved), "no step was lost or repeated"
     drains(studio, local=True, beta=False)
     gets_on(studio, moved, on="beta")
 
@@ -172,9 +137,9 @@ def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
     machine.burns()
     gets_on(studio, moved, on="local")
     assert [event["kind"] for event in journal(studio, moved)].count("resumed") == 4
-    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{studio.tail()}", deadline_s=180)
-    steps = steps_in_journal(studio, moved)
-    assert steps == list(range(1, steps[-1] + 1)), "every step is there once"
+    hurry(studio)
+    completes(studio, moved)
+    assert all_steps_once(studio, moved)
     assert weights(studio.folder(moved)) == weights(studio.folder(straight))
     words = [reason for (reason,) in studio.rows("SELECT reason FROM experiments_runtransition WHERE run_id = ?", moved)]
     assert any("has not been heard of for 12 s, so its lease is over. It goes on elsewhere" in reason for reason in words), words
@@ -211,6 +176,5 @@ def test_a_machine_that_is_cut_off_stops_by_itself_and_goes_on_when_it_is_heard_
 
     machine.process.send_signal(signal.SIGCONT)
     wait_until(lambda: len(steps_in_journal(studio, run)) > done + 3, lambda: f"it goes on\n{machine.tail()}\n{studio.tail()}")
-    steps = steps_in_journal(studio, run)
-    assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"
+    assert all_steps_once(studio, run), "no step was lost or repeated"
     assert state(studio, run) == "running"

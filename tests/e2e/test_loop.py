@@ -146,9 +146,7 @@ def test_the_guide_of_the_sample_ends_in_a_comparison_of_two_runs(studio: Studio
         page.get_by_label(argument).fill(value)
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url("**/experiments/*/**")
-    studio.manage(
-        "shell", "--no-imports", "-c", f"{IMPORTS}\nrun = TrainingRun.objects.get(pk={sample})\nservices.stop_run(run, by=run.submitted_by)"
-    )
+    studio.shell(f"{IMPORTS}\nrun = TrainingRun.objects.get(pk={sample})\nservices.stop_run(run, by=run.submitted_by)")
     pair = [number for (number,) in studio.rows("SELECT id FROM experiments_trainingrun ORDER BY id DESC LIMIT 2")][::-1]
     page.goto(overview)
     guide.get_by_role("link", name="Compare the two newest that have completed").click(timeout=240_000)  # it comes by itself

@@ -11,21 +11,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.moving import slots_of
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
 from tests.web.browsing import agree
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-
-def machine_of(studio: Studio, run: int) -> set[str]:
-    """Where the run holds slots."""
-    held = (
-        "SELECT DISTINCT n.name FROM experiments_grant g JOIN experiments_slot s ON s.id = g.slot_id"
-        " JOIN experiments_node n ON n.id = s.node_id WHERE g.released_at IS NULL AND g.run_id = ?"
-    )
-    return {str(name) for (name,) in studio.rows(held, run)}
 
 
 def takes_out_of_service(admin: Page, studio: Studio, node: str) -> None:
@@ -45,11 +37,11 @@ def test_a_job_moves_to_another_machine_when_its_own_is_taken_out_of_service(
     project = int(re.findall(r"/projects/(\d+)/", alice.url)[0])
     run = run_definition(alice, studio, project, name="digits", code=code, command="main.py --epochs 500", folder="digits")
     wait_until(lambda: len(steps_in_journal(studio, run)) > 3, "it trains")
-    assert machine_of(studio, run) == {"local"}
+    assert set(slots_of(studio, run)) == {"local"}
 
     studio.join("second")
     takes_out_of_service(admin, studio, "local")
-    wait_until(lambda: machine_of(studio, run) == {"second"}, lambda: f"the run has slots on the other machine\n{studio.tail()}")
+    wait_until(lambda: set(slots_of(studio, run)) == {"second"}, lambda: f"the run has slots on the other machine\n{studio.tail()}")
     before = len(steps_in_journal(studio, run))
     wait_until(lambda: len(steps_in_journal(studio, run)) > before + 3, lambda: f"it goes on there\n{studio.tail()}")
     alice.goto(f"{studio.url}/runs/{run}/")

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.bundles import DIGITS, digits, zipped
+from tests.e2e.bundles import zipped
 from tests.e2e.joined import Joined, line_for
+from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, slots_of, submits, with_digits
 from tests.e2e.namespaces import Bridge, Namespace, can_skew_clocks, problem
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_joining import drains, gets_on, submits
 from tests.e2e.test_mishaps import state
 from tests.e2e.test_several_joined import EPOCHS, SCRIPT, Scene
-from tests.e2e.test_story import steps_in_journal
 from tests.engine.harness import weights
 
-HELD = """
-SELECT n.name FROM experiments_grant g JOIN experiments_slot s ON s.id = g.slot_id JOIN experiments_node n ON n.id = s.node_id
-WHERE g.run_id = ? AND g.released_at IS NULL
-"""
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
@@ -41,13 +35,9 @@ def bridge() -> Iterator[Bridge]:
 @pytest.fixture
 def studio(bridge: Bridge) -> Iterator[Studio]:
     """On an address that is not this machine's alone, and impatient: a machine is given up after twelve seconds."""
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2", "EDT_ALLOWED_HOSTS": bridge.address}, host=bridge.address)
-    try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    settings = {"EDT_NODE_LEASE_S": "2", "EDT_ALLOWED_HOSTS": bridge.address}
+    with with_digits(Studio(slots=2, settings=settings, host=bridge.address)) as studio:
         yield studio
-    finally:
-        studio.close()
 
 
 @pytest.fixture
@@ -81,25 +71,27 @@ def test_a_run_outlives_a_cut_cable_a_slow_network_and_a_wrong_clock_bit_for_bit
     for each in (beta, gamma):
         each.arrives()
     drains(studio, local=True, beta=True)
-    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 5")
-    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through\n{gamma.tail()}\n{studio.tail()}", deadline_s=120)
+    code = paced_digits(tmp_path)
+    hurry(studio)
+    straight = submits(studio, code, command="main.py --epochs 5")
+    completes(studio, straight, words=gamma.tail())
 
+    hurry(studio, hurry=False)
     drains(studio, beta=False, gamma=True)
-    run = submits(studio, digits(tmp_path, part_s=0.2), command="main.py --epochs 5")
+    run = submits(studio, code, command="main.py --epochs 5")
     gets_on(studio, run, on="beta")
     nets["beta"].cut()
     wait_until(lambda: "suspended" in str(said_there(beta, run)[-3:]), lambda: f"it stops by itself\n{beta.tail()}")
-    held = studio.rows(HELD, run)
-    assert set(held) == {("beta",)}, "before the studio gives its slots to anybody"
+    assert set(slots_of(studio, run)) == {"beta"}, "before the studio gives its slots to anybody"
 
     drains(studio, gamma=False)
     nets["gamma"].slow(rate="4mbit")
     gets_on(studio, run, on="gamma")
     nets["beta"].mend()
     wait_until(lambda: ".trash" in beta.folder(run).parts, lambda: f"it has put away what it had\n{beta.tail()}", deadline_s=120)
-    wait_until(lambda: state(studio, run) == "completed", lambda: f"it completes\n{gamma.tail()}\n{studio.tail()}", deadline_s=180)
-    steps = steps_in_journal(studio, run)
-    assert steps == list(range(1, steps[-1] + 1)), "every step is there once"
+    hurry(studio)
+    completes(studio, run, words=gamma.tail())
+    assert all_steps_once(studio, run)
     assert weights(studio.folder(run)) == weights(studio.folder(straight))
     assert studio.held() == {}
 
@@ -128,6 +120,5 @@ def test_a_run_on_two_machines_outlives_the_cables_of_both_bit_for_bit(
     nets[home.name].mend()
     scene.pace.go_on(EPOCHS)
     scene.until(lambda: state(studio, scene.run) == "completed", "it completes")
-    steps = steps_in_journal(studio, scene.run)
-    assert steps == list(range(1, len(steps) + 1)), "every step is there once"
+    assert all_steps_once(studio, scene.run)
     assert weights(scene.folder) == weights(studio.folder(scene.fixed))

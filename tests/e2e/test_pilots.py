@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.joined import Joined, line_for
+from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, submits, with_digits
 from tests.e2e.slurm import Engine, needs_slurm, slurm
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_joining import drains, gets_on, submits
-from tests.e2e.test_mishaps import state
-from tests.e2e.test_story import journal, steps_in_journal
+from tests.e2e.test_story import journal
 from tests.engine.harness import weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), needs_slurm]
+COMMAND = "main.py --epochs 3"
 POOL = """
 from experiments import services
 from experiments.models import User
@@ -38,19 +36,25 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture
 def studio(engine: Engine) -> Iterator[Studio]:
     """Two slots of its own; its pilots find people's data where it is."""
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "10", **engine.settings})
+    with with_digits(pilots_of(engine.settings)) as studio:
+        yield studio
+
+
+def pilots_of(settings: dict[str, str]) -> Studio:
+    """With two slots of its own, whose pilots find people's data where it is. `settings`: of the engine that lends machines."""
+    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "10", **settings})
     command = Path(sys.executable).with_name("edt-node")
     studio.settings["EDT_PILOT_COMMAND"] = f"{command} join --data-root {studio.home}/data"
-    try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
-        yield studio
-    finally:
-        studio.close()
+    return studio
 
 
-def shell(studio: Studio, code: str) -> None:
-    studio.manage("shell", "--no-imports", "-c", code)
+def trained_straight(studio: Studio, code: Path) -> int:
+    """A run that nobody disturbs, in a hurry; its number."""
+    hurry(studio)
+    run = submits(studio, code, command=COMMAND)
+    completes(studio, run)
+    hurry(studio, hurry=False)
+    return run
 
 
 def words(studio: Studio) -> str:
@@ -59,19 +63,14 @@ def words(studio: Studio) -> str:
     return "\n".join([*json.loads(said), *map(str, pilots)])
 
 
-def all_steps_once(studio: Studio, run: int) -> bool:
-    steps = steps_in_journal(studio, run)
-    return steps == list(range(1, len(steps) + 1))
-
-
 def test_slurm_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, engine: Engine, tmp_path: Path) -> None:
-    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 3")
-    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=90)
+    code = paced_digits(tmp_path)
+    straight = trained_straight(studio, code)
 
     # One that waits has a pilot asked for. When Slurm takes it back, with notice as by --signal=B:TERM, the run goes on here at once.
-    shell(studio, POOL.format(url=studio.url, idle=0.05))
+    studio.shell(POOL.format(url=studio.url, idle=0.05))
     drains(studio, local=True)
-    moved = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
+    moved = submits(studio, code, command=COMMAND)
     gets_on(studio, moved, on="work-1")
     drains(studio, local=False)
     engine.says("scancel", "--batch", "--signal=TERM", *engine.jobs())
@@ -84,7 +83,8 @@ def test_slurm_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_wa
     drains(studio, local=True)
     gets_on(studio, moved, on="work-1", steps=1)
     drains(studio, **{"local": False, "work-1": True})
-    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{words(studio)}\n{studio.tail()}", deadline_s=90)
+    hurry(studio)
+    completes(studio, moved, words=words(studio))
     assert all_steps_once(studio, moved)
     assert weights(studio.folder(moved)) == weights(studio.folder(straight))
     wait_until(lambda: engine.jobs() == [], lambda: f"it is given back\n{words(studio)}\n{engine.tail()}")
@@ -109,19 +109,20 @@ def test_a_run_moves_between_a_plain_machine_and_a_pilot_of_slurm_without_a_step
     studio: Studio, engine: Engine, plain: Joined, tmp_path: Path
 ) -> None:
     drains(studio, beta=True)
-    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 3")
-    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=90)
-    shell(studio, POOL.format(url=studio.url, idle=0.05))
+    code = paced_digits(tmp_path)
+    straight = trained_straight(studio, code)
+    studio.shell(POOL.format(url=studio.url, idle=0.05))
 
     drains(studio, local=True, beta=False)
-    moved = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
+    moved = submits(studio, code, command=COMMAND)
     gets_on(studio, moved, on="beta")
     assert engine.jobs() == [], "it has what it needs"
     drains(studio, beta=True)
     gets_on(studio, moved, on="work-1")
     drains(studio, **{"beta": False, "work-1": True})
     gets_on(studio, moved, on="beta", steps=1)
-    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{studio.tail()}\n{plain.tail()}", deadline_s=90)
+    hurry(studio)
+    completes(studio, moved, words=plain.tail())
     assert all_steps_once(studio, moved), "no step was lost or repeated"
     assert [event["kind"] for event in journal(studio, moved)].count("resumed") == 2
     assert weights(studio.folder(moved)) == weights(studio.folder(straight))

@@ -3,19 +3,15 @@ when nobody needs them."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, submits, with_digits
 from tests.e2e.ray import Cluster, needs_ray, ray
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_joining import drains, gets_on, submits
-from tests.e2e.test_mishaps import state
-from tests.e2e.test_pilots import all_steps_once, shell, words
+from tests.e2e.test_pilots import COMMAND, pilots_of, trained_straight, words
 from tests.engine.harness import weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), needs_ray]
@@ -37,15 +33,8 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def studio(cluster: Cluster) -> Iterator[Studio]:
     """Two slots of its own; its pilots find people's data where it is."""
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "10", **cluster.settings})
-    command = Path(sys.executable).with_name("edt-node")
-    studio.settings["EDT_PILOT_COMMAND"] = f"{command} join --data-root {studio.home}/data"
-    try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    with with_digits(pilots_of(cluster.settings)) as studio:
         yield studio
-    finally:
-        studio.close()
 
 
 def told_to_everybody(cluster: Cluster, job: str) -> str:
@@ -68,13 +57,13 @@ def holders_of_tokens(cluster: Cluster) -> set[str]:
 
 
 def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, cluster: Cluster, tmp_path: Path) -> None:
-    straight = submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 3")
-    wait_until(lambda: state(studio, straight) == "completed", lambda: f"one runs through on one machine\n{studio.tail()}", deadline_s=90)
+    code = paced_digits(tmp_path)
+    straight = trained_straight(studio, code)
 
     # One that waits has a pilot asked for. When somebody stops its job, which is all the notice that Ray gives, the run goes on here.
-    shell(studio, POOL.format(url=studio.url))
+    studio.shell(POOL.format(url=studio.url))
     drains(studio, local=True)
-    moved = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
+    moved = submits(studio, code, command=COMMAND)
     gets_on(studio, moved, on="work-1")
     (job,) = cluster.jobs("RUNNING")
     assert "edtn_" not in told_to_everybody(cluster, job)
@@ -91,7 +80,8 @@ def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(
     drains(studio, local=True)
     gets_on(studio, moved, on="work-1", steps=1)
     drains(studio, **{"local": False, "work-1": True})
-    wait_until(lambda: state(studio, moved) == "completed", lambda: f"it has completed\n{words(studio)}\n{studio.tail()}", deadline_s=90)
+    hurry(studio)
+    completes(studio, moved, words=words(studio))
     assert all_steps_once(studio, moved)
     assert weights(studio.folder(moved)) == weights(studio.folder(straight))
     wait_until(lambda: cluster.jobs() == [], lambda: f"it is given back\n{words(studio)}\n{cluster.tail()}")

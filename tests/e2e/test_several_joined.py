@@ -13,21 +13,16 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.bundles import zipped
 from tests.e2e.joined import Joined, line_for
+from tests.e2e.moving import all_steps_once, drains, may_use_several_machines, slots_of, submits, workers_of
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_joining import DRAIN, SUBMIT, joined, studio  # noqa: F401  (fixtures)
+from tests.e2e.test_joining import joined, studio  # noqa: F401  (fixtures)
 from tests.e2e.test_mishaps import state
-from tests.e2e.test_several_machines import slots_of, workers_of
 from tests.e2e.test_story import steps_in_journal
 from tests.engine.harness import weights
 from tests.engine.scripts import HELD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
-RULE = """
-from experiments import services
-from experiments.models import ClusterRules, User
-services.set_policy(by=User.objects.get(username="admin"), policy=ClusterRules.current().policy, several_machines=True)
-"""
-EPOCHS = 50
+EPOCHS = 120
 # From the fourth epoch on each waits for a file in its machine's own data folder, which the test puts into both.
 SCRIPT = HELD.replace('folder + f"/stay-{epoch}"', 'os.environ["DATA_DIR"] + f"/go-{epoch}"').replace(
     "while os.path.exists", "while epoch > 2 and not os.path.exists"
@@ -54,12 +49,6 @@ class Pace:
                 path.unlink()
 
 
-def submits(studio: Studio, code: Path, *, command: str, first: str) -> int:  # noqa: F811
-    """After `first`, in the same shell. Its data is made by its code: there is no folder that both machines have."""
-    made = SUBMIT.replace(', source_folder="digits"', "").format(code=str(code), command=command)
-    return int(studio.manage("shell", "--no-imports", "-c", first + made).strip().splitlines()[-1])
-
-
 class Scene:
     """`run` may use both machines; `fixed` is the same on one, through. `home`: where its driver is now, `guest`: the other one."""
 
@@ -73,10 +62,12 @@ class Scene:
             machine.start()
         self.until(lambda: all(machine.is_heard_of() for machine in self.machines.values()), "both have joined")
         self.pace.go_on(EPOCHS)
-        self.fixed = submits(self.studio, self._code, command=self._command, first=DRAIN.format(nodes={"local": True}))
+        drains(self.studio, local=True)
+        self.fixed = submits(self.studio, self._code, command=self._command, folder="")  # its data is made by its code
         self.until(lambda: state(self.studio, self.fixed) == "completed", "one trains on one machine")
         self.pace.begin_anew()
-        self.run = submits(self.studio, self._code, command=self._command, first=RULE)
+        may_use_several_machines(self.studio)
+        self.run = submits(self.studio, self._code, command=self._command, folder="")
         self.is_on_both()
 
     def until(self, condition: Callable[[], object], what: str, *, every_s: float = 0.1) -> None:
@@ -157,8 +148,7 @@ def test_one_job_is_on_two_joined_machines_at_once_and_survives_either(scene: Sc
     scene.until(lambda: scene.home is guest, "it goes on elsewhere")
     scene.pace.go_on(EPOCHS)
     scene.until(lambda: state(scene.studio, scene.run) == "completed", "it completes")
-    steps = steps_in_journal(scene.studio, scene.run)
-    assert steps == list(range(1, len(steps) + 1)), "every step is there once"
+    assert all_steps_once(scene.studio, scene.run)
     assert weights(folder) == weights(scene.studio.folder(scene.fixed))
     alice = person("alice")
     alice.goto(f"{scene.studio.url}/runs/{scene.run}/logs/")

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.bundles import zipped
+from tests.e2e.moving import slots_of, workers_of
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
@@ -28,21 +29,6 @@ def studio() -> Iterator[Studio]:
         yield studio
     finally:
         studio.close()
-
-
-def slots_of(studio: Studio, run: int) -> dict[str, int]:
-    """How many slots it holds on each machine."""
-    held = (
-        "SELECT n.name, COUNT(*) FROM experiments_grant g JOIN experiments_slot s ON s.id = g.slot_id"
-        " JOIN experiments_node n ON n.id = s.node_id WHERE g.released_at IS NULL AND g.run_id = ? GROUP BY n.name"
-    )
-    return {str(name): int(count) for name, count in studio.rows(held, run)}
-
-
-def workers_of(studio: Studio, run: int) -> int:
-    """Of the newest generation in its journal."""
-    found = [event for event in journal(studio, run) if event["kind"] == "generation"]
-    return len(found[-1]["members"]) if found else 0
 
 
 def goes_on(studio: Studio, run: int) -> None:

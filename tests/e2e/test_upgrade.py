@@ -3,7 +3,6 @@ and each side works with the one that is a version behind. The commands are thos
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import subprocess
@@ -16,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import releases
-from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.bundles import digits
 from tests.e2e.joined import Joined, line_for
+from tests.e2e.moving import all_steps_once, completes, driver, gets_on, host, hurry, paced_digits, submits, trains_on, with_digits
 from tests.e2e.studio import Studio, printed_commands, wait_until
-from tests.e2e.test_joining import gets_on, submits
-from tests.e2e.test_mishaps import state
-from tests.e2e.test_story import journal, steps_in_journal
+from tests.e2e.test_story import journal
 from tests.engine.harness import weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(590)]
@@ -48,13 +46,9 @@ def lease_s() -> int:
 
 @pytest.fixture
 def studio(installed: Path, lease_s: int) -> Iterator[Studio]:
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": str(lease_s), **releases.SETTINGS}, code=installed / "studio")
-    try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    settings = {"EDT_NODE_LEASE_S": str(lease_s), **releases.SETTINGS}
+    with with_digits(Studio(slots=2, settings=settings, code=installed / "studio")) as studio:
         yield studio
-    finally:
-        studio.close()
 
 
 @pytest.fixture
@@ -65,16 +59,6 @@ def beta(studio: Studio, installed: Path) -> Iterator[Joined]:
         yield machine
     finally:
         machine.close()
-
-
-def driver(home: Path, node: str, run: int) -> int:
-    """The run's driver, as the host there has it written down."""
-    (found,) = [each["pid"] for each in json.loads((home / "host" / node / "state.json").read_text())["runs"] if each["run"] == run]
-    return int(found)
-
-
-def host(home: Path, node: str) -> int:
-    return int((home / "host" / node / "host.lock").read_text() or 0)
 
 
 def speaks(studio: Studio, node: str) -> int | None:
@@ -117,15 +101,7 @@ class Scene:
         return f"{self.studio.tail()}\n{self.beta.tail()}"
 
     def trains_on(self, run: int, what: str) -> None:
-        before = len(steps_in_journal(self.studio, run))
-        wait_until(
-            lambda: len(steps_in_journal(self.studio, run)) > before + 3,
-            lambda: f"run {run} trains on {what}\n{self.words()}",
-            deadline_s=90,
-        )
-
-    def completes(self, run: int) -> None:
-        wait_until(lambda: state(self.studio, run) == "completed", lambda: f"run {run} completes\n{self.words()}", deadline_s=180)
+        trains_on(self.studio, run, steps=3, words=f"{what}\n{self.beta.tail()}", deadline_s=90)
 
     def upgrades_the_studio(self) -> None:
         types(self.studio, "stop --keep-training")
@@ -158,14 +134,15 @@ class Scene:
 
 @pytest.fixture
 def scene(studio: Studio, beta: Joined, installed: Path, tmp_path: Path) -> Scene:
-    fast, slow = digits(tmp_path, part_s=0), tmp_path / "slow"
-    scene = Scene(studio, beta, installed, submits(studio, fast, command=EPOCHS), 0, 0)
-    scene.completes(scene.straight)
-    slow.mkdir()
-    scene.here = submits(studio, digits(slow), command=EPOCHS)
+    code = paced_digits(tmp_path)
+    hurry(studio)
+    scene = Scene(studio, beta, installed, submits(studio, code, command=EPOCHS), 0, 0)
+    completes(studio, scene.straight)
+    hurry(studio, hurry=False)
+    scene.here = submits(studio, code, command=EPOCHS)
     gets_on(studio, scene.here, on="local")
     beta.arrives()
-    scene.there = submits(studio, digits(slow), command=EPOCHS)
+    scene.there = submits(studio, code, command=EPOCHS)
     gets_on(studio, scene.there, on="beta")
     scene.note()
     return scene
@@ -177,7 +154,7 @@ def test_studio_host_and_a_joined_machine_are_upgraded_while_runs_train(scene: S
     assert studio.rows("SELECT 1 FROM sqlite_master WHERE name LIKE 'experiments_nextrelease%'"), "the database is that of the next release"
     assert (scene.hosts_now(), scene.drivers_now()) == (scene.hosts, scene.drivers)
     assert (speaks(studio, "local"), speaks(studio, "beta")) == scene.old, "both are a version behind"
-    scene.completes(submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 1"))
+    completes(studio, submits(studio, digits(tmp_path, part_s=0), command="main.py --epochs 1"))
 
     scene.upgrades_the_host()
     assert (scene.hosts_now()[0] != scene.hosts[0], scene.drivers_now()) == (True, scene.drivers)
@@ -214,10 +191,10 @@ def test_what_is_two_versions_behind_is_refused_or_replaced_and_its_runs_go_on_o
 def all_went_well(scene: Scene) -> None:
     """Both runs end with every step done once, by the drivers that they began with, and the bits of the one that nobody disturbed."""
     studio = scene.studio
+    hurry(studio)
     for run in (scene.here, scene.there):
-        scene.completes(run)
-        steps = steps_in_journal(studio, run)
-        assert steps == list(range(1, steps[-1] + 1)), "every step is there once"
+        completes(studio, run, words=scene.beta.tail())
+        assert all_steps_once(studio, run)
         assert weights(studio.folder(run)) == weights(studio.folder(scene.straight))
         assert [event["kind"] for event in journal(studio, run)].count("started") == 1, "its driver was the same throughout"
     assert studio.held() == {}
