@@ -46,13 +46,13 @@ def make(name: str, *, slots: int | None, by: User | None, now: dt.datetime, wai
 
 
 def end(name: str) -> None:
-    """The machine of that name, if it has a token, is let in no more."""
+    """Revoke the token of the machine of that name, if it has one."""
     NodeToken.objects.filter(node_name=name).delete()
     notify.changed(notify.stream(name), "token")
 
 
 def find(secret: str, *, now: dt.datetime) -> NodeToken | None:
-    """The token that was sent; None for one that is unknown or over."""
+    """Look up the token that was sent; None if it is unknown or no longer valid."""
     if not secret.startswith(PREFIX) or len(secret) > LONGEST:
         return None
     return NodeToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), digest=_digest(secret)).first()
@@ -87,7 +87,7 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
 
 
 def is_current(number: int, incarnation: int) -> bool:
-    """Whether what this incarnation says still counts."""
+    """Whether messages of this incarnation still count."""
     return NodeToken.objects.filter(pk=number, incarnation=incarnation).exists()
 
 
