@@ -51,6 +51,8 @@ GIVEN_UP_NAMES = {
     "Left": "Retired",
     "Moved": "Reconfigured",
     "Orders": "LaunchRequest",
+    "Patience": "TimeoutWatchdog",
+    "Room": "FreeSpace",
     "present": "latest_utilization",
 }
 GIVEN_UP_NAMES |= dict.fromkeys(

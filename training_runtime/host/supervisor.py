@@ -18,7 +18,7 @@ from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Ki
 from training_runtime.host.environments.builds import Environments
 from training_runtime.host.lease import Lease
 from training_runtime.host.meter.disk_watch import DiskWatch
-from training_runtime.host.meter.free_space import Watch
+from training_runtime.host.meter.free_space import FreeSpaceWatch
 from training_runtime.host.meter.utilization import meter_of
 from training_runtime.host.node import Node
 from training_runtime.host.runs import begin, ending, talk
@@ -43,7 +43,14 @@ class Supervisor:
     """Made once per process; `run` returns when the host is to end, with nothing left running."""
 
     def __init__(
-        self, settings: Settings, *, node: Node, facts: NodeFacts, abilities: Abilities, own_environment: dict[str, str], room: Watch
+        self,
+        settings: Settings,
+        *,
+        node: Node,
+        facts: NodeFacts,
+        abilities: Abilities,
+        own_environment: dict[str, str],
+        space: FreeSpaceWatch,
     ) -> None:
         self._settings = settings
         self._node = node
@@ -56,7 +63,7 @@ class Supervisor:
         self._launcher = Launcher(
             settings, node=node, abilities=abilities, environments=self._environments, own=own_environment, gpus=bool(facts.gpus)
         )
-        self._room = room
+        self._space = space
         self._disk = DiskWatch(settings, node=node)
         self._meter = meter_of(facts.gpus)
         self._lease = Lease(settings.lease_s, now=time.monotonic())
@@ -119,7 +126,7 @@ class Supervisor:
         """Seconds until something is due by the clock."""
         due = [wake_at, self._launcher.warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
         due += [self._disk.due, self._launcher.spares.due, self._lease.due(time.monotonic())]
-        due += [self._room.due if self._node.runs or self._room.problem or self._node.unsaved else None]
+        due += [self._space.due if self._node.runs or self._space.problem or self._node.unsaved else None]
         due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
         now = time.monotonic()
         return max(0.0, min([at - now for at in due if at is not None], default=_SAFETY_NET_S))
@@ -221,7 +228,7 @@ class Supervisor:
                 now=now,
                 rules=self._settings.rules,
                 shutdown_since=self._shutdown_since,
-                storage=self._room.problem or self._node.unsaved,
+                storage=self._space.problem or self._node.unsaved,
                 lease=self._lease.problem(now),
             )
             if not decision.actions:
@@ -270,8 +277,8 @@ class Supervisor:
 
     def _do_what_is_due(self, now: float) -> None:
         """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
-        if now >= self._room.due:
-            self._look_for_room(now)
+        if now >= self._space.due:
+            self._look_at_space(now)
         self._disk.look_if_due(now)
         if now >= self._renewed_at + _SAFETY_NET_S:
             self._renewed_at = now
@@ -290,10 +297,10 @@ class Supervisor:
             elif run.phase == "alive" and now >= run.looked_at + _LOOK_S:
                 ending.look_at(run, now=now)
 
-    def _look_for_room(self, now: float) -> None:
+    def _look_at_space(self, now: float) -> None:
         if self._node.unsaved:
             self._node.save()
-        if self._room.look(now, unsaved=self._node.unsaved):
+        if self._space.look(now, unsaved=self._node.unsaved):
             self._node.changed = True
 
     def _observation(self, *, measured: bool = True) -> Observation:
@@ -303,7 +310,7 @@ class Supervisor:
             node=self._facts,
             runs=runs,
             warm=self._launcher.warm.ready,
-            storage_problem=self._room.problem,
+            storage_problem=self._space.problem,
             gpus=self._meter.health(),
             environments=self._environments.seen() if measured else None,
             folders=self._environments.folders() if measured else None,

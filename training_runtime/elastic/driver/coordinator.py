@@ -231,7 +231,7 @@ class Coordinator:
             case reports.Exited(worker_id, code):
                 self._exited(worker_id, code)
             case reports.Dying():
-                self.supervision.deaths.note(report)
+                self.supervision.causes.note(report)
             case reports.ForkServerFailed():
                 self.failure.add(report.where, report.traceback, advice=report.advice)
             case reports.Diverged():

@@ -20,7 +20,7 @@ _MOST_TIMES, _DOUBLED_S = 16.0, 3600.0
 
 
 @dataclass(frozen=True)
-class Found:
+class HungProcess:
     """A process that hangs: its worker id, or FORK_SERVER; `allowed_s` is how long it was given."""
 
     worker_id: int
@@ -36,7 +36,7 @@ class HangDetector:
 
     def __init__(self, setting: float | None) -> None:
         self._setting = setting
-        self._members, self._others = hang_rules.Watch(), hang_rules.Patience()
+        self._members, self._others = hang_rules.BarrierWatchdog(), hang_rules.TimeoutWatchdog()
         self._clock, self._looked = 0.0, float("-inf")
         self._times, self._doubled = 1.0, 0.0
 
@@ -49,20 +49,22 @@ class HangDetector:
         members: Iterable[int],
         durations: list[float],
         done: bool,
-    ) -> tuple[Found, ...]:
+    ) -> tuple[HungProcess, ...]:
         """The processes among `workers` that hang. `members`: worker ids that meet at barriers; `durations`: of the last steps, in
         seconds."""
         now = self._watched(now)
         limit_s = self._limit_s(durations, now)
         together = () if done else tuple(s for s in workers if s.worker_id in members)
         signs = {s.worker_id: _sign(segment, s) for s in together}
-        alone = {s.worker_id: _patience(segment, s, limit_s, meets=s.worker_id in signs, done=done) for s in workers}
-        found = {worker_id: alone[worker_id][1] for worker_id in self._others.lost(now, alone)}
+        alone = {s.worker_id: _timeout_of(segment, s, limit_s, meets=s.worker_id in signs, done=done) for s in workers}
+        found = {worker_id: alone[worker_id][1] for worker_id in self._others.expired(now, alone)}
         hung = self._members.hung(now, signs, limit_s)
         if self._setting is None and hung and not found:
             self._times, self._doubled = min(2 * self._times, _MOST_TIMES), now
         found = dict.fromkeys(hung, limit_s) | found
-        return tuple(Found(worker_id, allowed_s) for worker_id, allowed_s in found.items() if segment.get(worker_id, EXCUSED) != WAITS)
+        return tuple(
+            HungProcess(worker_id, allowed_s) for worker_id, allowed_s in found.items() if segment.get(worker_id, EXCUSED) != WAITS
+        )
 
     def _watched(self, now: float) -> float:
         """Seconds for which the driver itself was running: while it was stopped, workers may have waited for it."""
@@ -78,7 +80,7 @@ class HangDetector:
         """Whether the fork server was stopped for too long. While it runs it is never judged: it may be in the user's datasets function."""
         stopped = is_stopped(pid)
         allowed_s = min(hang_rules.deadline_s(durations, self._setting), hang_rules.STOPPED_S) if stopped else float("inf")
-        return bool(self._others.lost(now, {FORK_SERVER: (f"{pid} {stopped}", allowed_s)}))
+        return bool(self._others.expired(now, {FORK_SERVER: (f"{pid} {stopped}", allowed_s)}))
 
 
 def _sign(segment: Segment, worker: WorkerProcess) -> hang_rules.Sign:
@@ -91,7 +93,7 @@ def _sign(segment: Segment, worker: WorkerProcess) -> hang_rules.Sign:
     )
 
 
-def _patience(segment: Segment, worker: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
+def _timeout_of(segment: Segment, worker: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
     """What a worker shows by itself, and how long it may go on showing it. One that others meet at barriers is judged by that."""
     stopped = not worker.machine and is_stopped(worker.pid)
     if stopped:

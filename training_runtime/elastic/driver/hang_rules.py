@@ -42,7 +42,7 @@ def excused_s(limit_s: float) -> float:
     return max(EXCUSED_S, EXCUSED_TIMES * limit_s)
 
 
-class Watch:
+class BarrierWatchdog:
     """Remembers when each member last showed something new. `now` is seconds of any clock that only goes forward."""
 
     def __init__(self) -> None:
@@ -66,13 +66,13 @@ class Watch:
         return tuple(found)
 
 
-class Patience:
+class TimeoutWatchdog:
     """Time limits of processes that nobody waits for at a barrier: each may stay unchanged for as long as it is allowed."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[str, float]] = {}
 
-    def lost(self, now: float, seen: Mapping[int, tuple[str, float]]) -> tuple[int, ...]:
+    def expired(self, now: float, seen: Mapping[int, tuple[str, float]]) -> tuple[int, ...]:
         """The ids whose time is over; each then gets its time once more. `seen`: the sign of each (any text; a new one restarts its time)
         and the seconds it is allowed."""
         found = []

@@ -23,7 +23,7 @@ class Supervision:
     """Supervision of the workers of one train(). `now` is seconds of a clock that only goes forward."""
 
     def __init__(self, now: float) -> None:
-        self.deaths, self.failures = FailureCauses(now), Failures()
+        self.causes, self.failures = FailureCauses(now), Failures()
         setting, grace = os.environ.get(HANG_TIMEOUT), os.environ.get(RELEASE_GRACE)
         self._hang_detector = hang_detector.HangDetector(float(setting) if setting else None)
         self._release = Release(float(grace) if grace else release.GRACE_S)
@@ -34,7 +34,7 @@ class Supervision:
         due = now >= self._looked + HANGS_S
         if due:
             self._looked = now
-            self.deaths.look(now)
+            self.causes.look(now)
         return due
 
     def fork_server_hangs(self, now: float, pid: int, durations: list[float]) -> bool:
@@ -74,7 +74,7 @@ class Supervision:
             pid=worker.pid,
             position=positions[worker_id],
             generation=generation,
-            cause=self.deaths.cause(worker_id, code),
+            cause=self.causes.cause(worker_id, code),
             newcomer=worker.state in ("starting", "ready") or positions[worker_id] < 0,
             members=any(positions[s] >= 0 for s in worker_table.those("member", "leaving") if s != worker_id),
             others=any(s != worker_id for s in worker_table.those("starting", "ready", "member", "leaving")),
