@@ -91,7 +91,7 @@ def is_current(number: int, incarnation: int) -> bool:
     return NodeToken.objects.filter(pk=number, incarnation=incarnation).exists()
 
 
-class Told(NamedTuple):
+class SentState(NamedTuple):
     """What a machine was told last, and what that came of. `at`: when it was put together."""
 
     wanted: Wanted
@@ -99,14 +99,14 @@ class Told(NamedTuple):
     at: dt.datetime
 
 
-def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
+def state_for(name: str, before: SentState | None, now: dt.datetime) -> SentState:
     """What should run on the machine, its paths as names that mean something there. `before`: what it was told last and need not be put
     together again, unless grants or runs there have changed, or that was long ago."""
     node = Node.objects.get(name=name)
     recent = before if before is not None and dt.timedelta(0) <= now - before.at < ANEW else None
     if recent is not None and (same := desired.renewed(node, recent.desired, now=now)) is not None:
         apply = dataclasses.replace(recent.wanted.apply, revision=same.apply.revision)
-        return Told(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
+        return SentState(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
     found = desired.numbered(node, now=now)
     numbers = [wish.spec.run for wish in found.apply.runs]
     guests = {wish.spec.run for wish in found.apply.runs if wish.spec.remote}
@@ -114,7 +114,7 @@ def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
         RunFolder(run.pk, run.folder, GUEST if run.pk in guests else term_of(run))
         for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
     )
-    return Told(Wanted(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
+    return SentState(Wanted(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
 
 
 def term_of(run: TrainingRun) -> str:

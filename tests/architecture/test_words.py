@@ -47,6 +47,7 @@ MIGRATIONS = "experiments/migrations"
 GIVEN_UP_NAMES = {
     "apart": "isolation",
     "Ear": "HostListener",
+    "Given": "ModelArguments",
     "Home": "HeadNode",
     "Left": "Retired",
     "Moved": "Reconfigured",
@@ -54,6 +55,7 @@ GIVEN_UP_NAMES = {
     "Patience": "TimeoutWatchdog",
     "Room": "FreeSpace",
     "present": "latest_utilization",
+    "Told": "SentState, SentMembers",
 }
 GIVEN_UP_NAMES |= dict.fromkeys(
     (
