@@ -1,5 +1,5 @@
 """Runs that other tools have kept, read by these tools' own libraries: MLflow's tracking (a folder, a database, a server) and TensorBoard's
-event files. What is read is one shape, `Kept`, and `bring` sends it to a studio, where the same run is brought once."""
+event files. What is read is one shape, `RecordedRun`, and `bring` sends it to a studio, where the same run is brought once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Files = Mapping[str, Path]
 
 
 @dataclass
-class Kept:
+class RecordedRun:
     """A run as it was kept. `key`: what it is known by, wherever it is brought from again; `state`: None while it runs. `points` of each
     metric are in the order of their steps. `files`: by their names, there while it is open."""
 
@@ -59,7 +59,7 @@ class Brought:
     refused: tuple[str, ...] = ()
 
 
-def bring(project: int, kept: Kept, *, files: bool) -> Operation[Brought]:
+def bring(project: int, kept: RecordedRun, *, files: bool) -> Operation[Brought]:
     """Send a run to a project. One that is there already stays as it is; one that was cut off on its way is gone on with."""
     if kept.state is None:
         return Brought(kept.name, None, left_out="it still runs: bring it when it has ended")
@@ -103,7 +103,7 @@ def point(name: str, step: int, value: float, time: float) -> Point:
     return {"name": _shown(name, NAME), "step": max(step, 0), "value": said, "time": time}
 
 
-def mlflow_runs(store: str, experiments: Sequence[str] = ()) -> Iterator[Kept]:
+def mlflow_runs(store: str, experiments: Sequence[str] = ()) -> Iterator[RecordedRun]:
     """Of a tracking store, the oldest first: a folder (mlruns), sqlite:///mlflow.db, or a server's address. `experiments`: by their names;
     else all."""
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -127,7 +127,7 @@ def _uri(store: str) -> str:
     return str(path.resolve()) if path.is_dir() else f"sqlite:///{path.resolve()}"
 
 
-def _tracked(client: Any, store: str, experiments: Sequence[str]) -> Iterator[Kept]:
+def _tracked(client: Any, store: str, experiments: Sequence[str]) -> Iterator[RecordedRun]:
     wanted = [each for each in client.search_experiments() if not experiments or each.name in experiments]
     if missing := sorted(set(experiments) - {each.name for each in wanted}):
         raise ClientError(f"{store} has no experiment named {missing[0]}.")
@@ -143,7 +143,7 @@ def _tracked(client: Any, store: str, experiments: Sequence[str]) -> Iterator[Ke
                 break
 
 
-def _of_mlflow(client: Any, experiment: str, run: Any) -> Kept:
+def _of_mlflow(client: Any, experiment: str, run: Any) -> RecordedRun:
     info, data, points = run.info, run.data, []
     for name in data.metrics:
         history = sorted(client.get_metric_history(info.run_id, name), key=lambda each: (each.step, each.timestamp))
@@ -164,7 +164,7 @@ def _of_mlflow(client: Any, experiment: str, run: Any) -> Kept:
     state = STATES.get(info.status)
     name = info.run_name or data.tags.get("mlflow.runName") or info.run_id
     times = _span([at / 1000 for at in (info.start_time, info.end_time) if at])
-    return Kept(f"mlflow {info.run_id}", name, state, *times, points, data.params, tags, artifacts)
+    return RecordedRun(f"mlflow {info.run_id}", name, state, *times, points, data.params, tags, artifacts)
 
 
 def _span(times: Iterable[float]) -> tuple[dt.datetime | None, dt.datetime | None]:
@@ -176,7 +176,7 @@ def _span(times: Iterable[float]) -> tuple[dt.datetime | None, dt.datetime | Non
     return dt.datetime.fromtimestamp(min(found), dt.UTC), dt.datetime.fromtimestamp(max(found), dt.UTC)
 
 
-def tensorboard_runs(folder: Path) -> Iterator[Kept]:
+def tensorboard_runs(folder: Path) -> Iterator[RecordedRun]:
     """Each folder with event files is a run, as TensorBoard has it; its name is the path to it."""
     folders = sorted({path.parent for path in folder.rglob(f"*{EVENTS}*") if path.is_file()})
     if not folders:
@@ -187,7 +187,7 @@ def tensorboard_runs(folder: Path) -> Iterator[Kept]:
         yield _of_tensorboard(loader, each, name if name != "." else folder.resolve().name)
 
 
-def _of_tensorboard(loader: Any, folder: Path, name: str) -> Kept:
+def _of_tensorboard(loader: Any, folder: Path, name: str) -> RecordedRun:
     numbers = _library("tensorboard.util.tensor_util", "tensorboard")
     paths = sorted(path for path in folder.iterdir() if EVENTS in path.name)
     points: list[Point] = []
@@ -206,7 +206,7 @@ def _of_tensorboard(loader: Any, folder: Path, name: str) -> Kept:
                     parameters |= _hyperparameters(said.content)
     files = {path.name: path for path in paths}
     key = f"tensorboard {name} {paths[0].name}"
-    return Kept(key, name, "completed", *_span(times), points, parameters, files=lambda: nullcontext(files))
+    return RecordedRun(key, name, "completed", *_span(times), points, parameters, files=lambda: nullcontext(files))
 
 
 def _hyperparameters(content: bytes) -> dict[str, str]:

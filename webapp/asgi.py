@@ -54,7 +54,7 @@ LARGE_BODIES = {
 
 
 def large_body(path: str) -> int | None:
-    """The bytes that this address takes of who is logged in; None for most."""
+    """Largest body in bytes that this address takes from people who are logged in; None for the usual limit."""
     try:
         return LARGE_BODIES.get(resolve(path).url_name or "")
     except Resolver404:

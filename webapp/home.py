@@ -49,7 +49,7 @@ def secret(home: Path, name: str) -> str:
 
 
 def broker_socket(home: Path) -> Path:
-    """Where the embedded Valkey listens: in the home, or in a short place of its own where that is too deep for a socket's address.
+    """Path of the embedded Valkey's socket: in the home, or in a shorter folder if that path is too long for a socket's address.
 
     Not in XDG_RUNTIME_DIR, which goes when its user logs out.
     """
@@ -72,5 +72,5 @@ def broker_urls(home: Path, url: str) -> tuple[str, str]:
 
 
 def allowed_hosts(named: list[str]) -> list[str]:
-    """Those that are named, and this machine's own: health checks of containers and load balancers ask from here, whatever browsers say."""
+    """The hosts named by the setting, and this machine's own, which health checks of containers and load balancers use."""
     return list(dict.fromkeys([*named, "localhost", "127.0.0.1", "[::1]"]))

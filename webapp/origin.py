@@ -1,4 +1,4 @@
-"""Who may open a WebSocket: pages of this studio. Browsers send the cookie whoever asks, so the Origin header is what tells them apart."""
+"""Lets only pages of this studio open a WebSocket. A browser sends the cookie for pages of any site, so the Origin header decides."""
 
 from __future__ import annotations
 

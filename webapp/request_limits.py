@@ -1,4 +1,4 @@
-"""What a request may cost before anybody has looked at it: ASGI middleware in front of Django.
+"""Limits on requests, before Django reads them: ASGI middleware for sizes, times and numbers of bodies.
 
 Django's handler writes a whole body to a temporary file before it looks at the host, the login or any limit. So bodies are counted here
 while they arrive: small ones are taken everywhere, large ones only at the addresses that files are sent to, of people who are logged in; a

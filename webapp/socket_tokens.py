@@ -1,5 +1,5 @@
-"""WebSockets of scripts, which send an API token where a browser sends its cookie. No page can make a browser send such a header, so the
-origin of one that has it says nothing."""
+"""Authenticates WebSockets of scripts by an API token instead of a cookie. No page can make a browser send such a header, so the origin
+need not be checked."""
 
 from __future__ import annotations
 

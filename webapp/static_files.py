@@ -5,7 +5,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ign
 
 
 class HashedStaticFiles(CompressedManifestStaticFilesStorage):
-    """Scripts that others have packed name source maps, which are not served, and have nothing but themselves to import."""
+    """Names files by their hash and rewrites the imports between modules. Source maps, which vendored scripts name, are not served."""
 
     support_js_module_import_aggregation = True
     patterns = tuple(

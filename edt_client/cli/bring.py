@@ -10,7 +10,7 @@ import click
 from edt_client import importing
 from edt_client.cli.output import as_json, project_for, say_json, with_studio
 from edt_client.client import Studio
-from edt_client.importing import Kept
+from edt_client.importing import RecordedRun
 from edt_client.things import Import
 
 project_option = click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own.")
@@ -55,7 +55,7 @@ def tensorboard(studio: Studio, folder: Path, project: str, files: bool, as_json
     _bring(studio, importing.tensorboard_runs(folder), project, files=files, as_json=as_json)
 
 
-def _bring(studio: Studio, kept: Iterator[Kept], project: str, *, files: bool, as_json: bool) -> None:
+def _bring(studio: Studio, kept: Iterator[RecordedRun], project: str, *, files: bool, as_json: bool) -> None:
     found = None
     for each in kept:
         found = found or project_for(studio, project)

@@ -81,20 +81,20 @@ class PointsQuery(Schema):
     format: Literal["", "json", "csv", "arrow"] = ""
 
 
-Shown = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[^\x00-\x1f\x7f]*$")]
+PrintableName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class LoggedPoint(Body):
     """`time`: Unix seconds; left out, now. `group`: left out, "test" where the name has a word such as val or test."""
 
-    name: Shown
+    name: PrintableName
     step: int = Field(ge=0, le=MOST_SENT_STEPS)
     value: float | Literal["NaN", "Infinity", "-Infinity"]
     time: float | None = None
     group: Literal["", "train", "test"] = ""
 
 
-Named = dict[Shown, Annotated[str, Field(max_length=LONGEST_VALUE)]]
+Named = dict[PrintableName, Annotated[str, Field(max_length=LONGEST_VALUE)]]
 
 
 class Logged(Body):

@@ -1,2 +1,2 @@
-"""Machines, slots and who has them: facts for the planner (`snapshot`), the only writer of grants (`scheduling`), machines (`fleet`), and
-accounts of use (`accounting`, `utilization`)."""
+"""Machines, slots and the runs that hold them: facts for the planner (`snapshot`), the only writer of grants (`scheduling`), machines
+(`fleet`), and accounts of use (`accounting`, `utilization`)."""

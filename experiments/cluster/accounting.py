@@ -1,4 +1,4 @@
-"""Slot-seconds from the grants: who held how much, and how much of that was work. Reads only.
+"""Usage accounts from the grants: slot-seconds held by each person, project or run, and how many of them were work. Reads only.
 
 A grant counts from its beginning until the slot was proven free, cut to the window asked for: a slot that is being given back is not yet
 anybody else's. How long a run's slots were at work is counted by its machine (`training_runtime.host.meter.utilization`), over the whole
@@ -66,7 +66,7 @@ def slot_seconds(run: TrainingRun, *, now: dt.datetime) -> float:
 
 
 def slot_seconds_of(runs: Iterable[TrainingRun], *, now: dt.datetime) -> Mapping[int, float]:
-    """By run; nothing where it never held any."""
+    """Run id -> slot-seconds held; runs that never held a slot are left out."""
     found: dict[int, float] = defaultdict(float)
     for run, since, until in Grant.objects.filter(run__in=list(runs)).values_list("run_id", "granted_at", "released_at"):
         found[run] += max(0.0, ((until or now) - since).total_seconds())
@@ -79,7 +79,8 @@ def busy_seconds(run: TrainingRun, *, held_s: float) -> float | None:
 
 
 def by_person(*, begin: dt.datetime, end: dt.datetime, edges: Sequence[dt.datetime] = ()) -> list[Usage]:
-    """One for each person who held slots in the window, the greatest first. `edges`: begin, where bins begin within it, and end."""
+    """The usage of each person who held slots in the window, largest first. `edges`: the window's begin, the edges between bins, its
+    end."""
     username = "submitted_by__username"
     return _usage(begin, end, edges, key=username, name=username, past=lambda old: (old.person, old.person))
 
@@ -87,7 +88,7 @@ def by_person(*, begin: dt.datetime, end: dt.datetime, edges: Sequence[dt.dateti
 def by_project(
     *, begin: dt.datetime, end: dt.datetime, edges: Sequence[dt.datetime] = (), projects: Collection[int] | None = None
 ) -> list[Usage]:
-    """One for each project that held slots in the window, the greatest first; `projects`: of these alone, by their ids."""
+    """The usage of each project that held slots in the window, largest first; `projects`: only these ids."""
     key, name = "experiment__project_id", "experiment__project__name"
     return _usage(begin, end, edges, key=key, name=name, past=lambda old: (str(old.project), old.project_name), projects=projects)
 
@@ -95,7 +96,7 @@ def by_project(
 def by_run(
     *, begin: dt.datetime, end: dt.datetime, edges: Sequence[dt.datetime] = (), projects: Collection[int] | None = None
 ) -> list[Usage]:
-    """One for each run that held slots in the window, the greatest first; `projects`: of these alone, by their ids."""
+    """The usage of each run that held slots in the window, largest first; `projects`: only runs of these project ids."""
     past = lambda old: (str(old.run), f"{old.run_name} (deleted)")  # noqa: E731
     return _usage(begin, end, edges, key="pk", name="name", past=past, projects=projects)
 

@@ -1,4 +1,4 @@
-"""The node agent: threads of the node's Celery worker that speak with the node host. Decide nothing, write through fleet only.
+"""The node agent: threads of the node's Celery worker that talk to the node host. They decide nothing and write through `fleet` only.
 
 `HostListener` listens to what the host sees and sends tasks for journals that grew. `Heartbeat` makes what runs here equal to what the
 database grants every few seconds, which is also how the studio knows that the node is there: it depends on neither the broker nor anybody's
@@ -52,7 +52,8 @@ def apply(home: Path, name: str) -> None:
 
 
 class Heartbeat(Loop):
-    """Applies every few seconds: a wish that nobody announced is carried out all the same, and the node counts as heard of."""
+    """Applies the desired state every few seconds, so that a change whose nudge was lost takes effect too, and the node counts as
+    online."""
 
     def __init__(self, home: Path, node: str) -> None:
         super().__init__(f"Heartbeat of node {node}", every_s=HEARTBEAT_S)
@@ -111,7 +112,7 @@ class HostListener(threading.Thread):
             self._seen = facts
 
     def _packages(self, observation: Observation) -> tuple[object, object]:
-        """Environments as last said: an observation of journals that have grown leaves them out."""
+        """The environments and folders of the observation; the last known ones if it leaves them out, as one about journal growth does."""
         if observation.folders is not None:
             self._said = packages(observation)
         return self._said
@@ -128,7 +129,7 @@ class Journals(threading.Thread):
         self._changed = threading.Condition()
 
     def grew(self, sizes: Iterable[tuple[int, int]]) -> None:
-        """Take note of the journals' sizes, in bytes."""
+        """Record the journals' sizes, in bytes."""
         with self._changed:
             latest = dict(sizes)
             grown = {run for run, size in latest.items() if self._known.get(run) != size and size}
@@ -166,7 +167,7 @@ def listen(sender: Any, **_: object) -> None:
 
 
 def leave(**_: object) -> None:
-    """Let the threads end by themselves."""
+    """Tell the threads to stop. Does not wait for them."""
     for listener in _threads:
         listener.stop.set()
         listener.heartbeat.end()

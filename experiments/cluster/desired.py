@@ -39,7 +39,7 @@ RUN_FACTS = (
 
 
 class Desired(NamedTuple):
-    """What was wanted of a node, and by which facts: see `renewed`."""
+    """The desired state that a node was sent, and the facts that it was made from (see `renewed`)."""
 
     apply: Apply
     facts: tuple[object, ...]
@@ -52,7 +52,7 @@ def desired_state(node: Node, *, now: dt.datetime) -> Apply:
 
 
 def numbered(node: Node, *, now: dt.datetime) -> Desired:
-    """The same with the facts that it came of.
+    """`desired_state` with the facts that it was made from.
 
     It is put together without a lock and counts if its facts are still so when it gets its number: a plan is not kept waiting by it.
     """
@@ -106,7 +106,7 @@ def _slot_ref(slot: Slot) -> SlotRef:
 
 
 class _About(NamedTuple):
-    """What holds for all runs of a snapshot. `strict`: see `isolation.Doors.strict`."""
+    """Settings that all runs of a snapshot share. `strict`: see `isolation.Doors.strict`."""
 
     node: Node
     rules: ClusterRules

@@ -1,5 +1,5 @@
-"""Environments of runs: who needs which on which machine, what machines say of them, and when one is collected. The only writer of
-Environment and EnvironmentBuild.
+"""Environments of runs: which are needed on which machine, what machines report about their builds, and when one is deleted. The only
+writer of Environment and EnvironmentBuild.
 
 A run is planned only for machines where its environment is ready (`readiness.decide`), so it holds no slot while one is built. Rows are
 written under the lock of the rules row, as plans are: what a plan relies on is not collected at the same time.
@@ -38,8 +38,8 @@ NOT_READY = "-"  # the folder of an environment that is not there: the host wait
 
 
 def want(*, nodes: Iterable[Node], now: dt.datetime) -> None:
-    """Write down what is to be built for live runs on these machines (those that are heard of), and end the runs for which nothing can be.
-    In the transaction of a plan, before it."""
+    """Create the builds that live runs need on these machines (those that are online), and fail runs whose environment cannot be built.
+    Called in the transaction of a plan, before it."""
     runs = _needy()
     if not runs:
         return
@@ -78,7 +78,7 @@ def _build_on(node: Node, key: str, text: str, *, now: dt.datetime) -> tuple[Env
 
 
 def build_now(named: NamedVersion, *, now: dt.datetime) -> int:
-    """Have it built, in advance of any run, on each machine that has it not; on how many."""
+    """Have the environment built, ahead of any run, on each machine that does not have it. Returns on how many."""
     asked = 0
     with transaction.atomic():
         _lock()
@@ -192,7 +192,7 @@ def _wish(build: EnvironmentBuild, run: int) -> WantedEnvironment:
 
 
 def take_in(node: Node, seen: Iterable[EnvironmentSeen] | None, folders: Collection[str] | None, *, now: dt.datetime) -> None:
-    """What the node says of its environments."""
+    """Record what the node reports about its environments."""
     if seen is None or folders is None:
         return
     rows = EnvironmentBuild.objects.filter(node=node).select_related("environment")
@@ -211,7 +211,7 @@ def take_in(node: Node, seen: Iterable[EnvironmentSeen] | None, folders: Collect
 
 
 def forget(node: Node) -> None:
-    """The machine is no more, nor what was built there."""
+    """Delete the rows of all builds on a machine that is gone."""
     EnvironmentBuild.objects.filter(node=node).delete()
 
 
@@ -235,7 +235,7 @@ def _note(build: EnvironmentBuild, seen: EnvironmentSeen, *, now: dt.datetime) -
 
 
 def _keep_lock(environment: Environment, lock: str, *, now: dt.datetime) -> bool:
-    """Whether this is the environment's lock; the first one is."""
+    """Whether this is the environment's lock. The first lock reported becomes it."""
     if environment.lock:
         return environment.lock == lock
     packages = [list(each) for each in base.packages(lock)]
@@ -278,14 +278,14 @@ def drop(builds: Iterable[EnvironmentBuild]) -> int:
 
 
 def drop_environment(environment: Environment) -> int:
-    """On every machine; how many builds of it go."""
+    """Mark the environment for deletion on every machine. Returns how many builds that are."""
     with transaction.atomic():
         _lock()
         return drop(environment.builds.filter(state=State.READY))
 
 
 def _too_many(builds: list[EnvironmentBuild], now: dt.datetime) -> list[EnvironmentBuild]:
-    """Of one machine, the longest unused first."""
+    """The builds to delete on one machine, the longest unused first."""
     old = now - dt.timedelta(days=settings.EDT_ENVIRONMENT_DAYS)
     sizes = {build.folder: build.size_bytes for build in builds}
     total, found, used = sum(sizes.values()), [], _used_folders()

@@ -48,7 +48,8 @@ def chosen(waiting: Iterable[Waiting], *, now: dt.datetime, after_s: float, most
 
 @notify.together()
 def evict(now: dt.datetime) -> list[int]:
-    """Have the processes of runs that were suspended for long ended: their ids. Their next attempt starts where they get slots."""
+    """End the processes of runs that have been suspended for long; returns the runs' ids. Their next attempt starts where they get
+    slots."""
     with transaction.atomic():
         snapshot.lock_rules()
         suspended = TrainingRun.objects.filter(

@@ -1,5 +1,5 @@
-"""Nodes and slots: what machines say of themselves. The only writer of Node and Slot. What is wanted of them is in `desired`, what is said
-of remote agents in `remote_workers`.
+"""Nodes and slots, as machines report them. The only writer of Node and Slot. The state that is wanted of them is in `desired`, reports
+about remote agents are in `remote_workers`.
 
 What a host says is believed about its own processes, and checked in shape by `protocol`. How a run ended is read from its journal first.
 """
@@ -27,7 +27,7 @@ CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
 
 
 class AnotherHost(HostUnavailable):
-    """Another machine goes by this node's name already."""
+    """Another machine uses this node's name already."""
 
 
 def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) -> Node:
@@ -142,7 +142,7 @@ def note_version(node: Node, spoken: ProtocolVersion) -> None:
 
 
 def _note_storage(node: Node, problem: str) -> None:
-    """Whether runs can write on the node, for which they wait there."""
+    """Store the problem that keeps runs from writing on the node, if any; they wait for it to pass."""
     if node.storage_problem == problem[:500]:
         return
     if Node.objects.filter(pk=node.pk).exclude(storage_problem=problem[:500]).update(storage_problem=problem[:500]):
@@ -171,7 +171,7 @@ def _count(run: TrainingRun, seen: RunObservation) -> None:
 
 
 def drain_node(node: Node, *, draining: bool) -> Node:
-    """Whether the planner keeps the node empty."""
+    """Drain the node, or take it back: the planner keeps a drained one empty."""
     with transaction.atomic():
         node.draining = draining
         node.save(update_fields=["draining"])
@@ -192,7 +192,7 @@ def depart(node: Node, *, now: dt.datetime) -> None:
 
 
 def entitle(node: Node, *, title: str) -> None:
-    """What people call it from now on."""
+    """Set the node's title, by which pages call it."""
     with transaction.atomic():
         Node.objects.filter(pk=node.pk).update(title=title)
         _say()
@@ -216,7 +216,7 @@ def remove_node(node: Node, *, now: dt.datetime) -> None:
 
 
 def drain_slot(slot: Slot, *, draining: bool) -> Slot:
-    """Whether the planner keeps the slot empty."""
+    """Drain the slot, or take it back: the planner keeps a drained one empty."""
     with transaction.atomic():
         slot.draining = draining
         slot.save(update_fields=["draining"])
@@ -235,7 +235,7 @@ def _slots_setting() -> int | None:
 
 
 def _set_slots(node: Node, *, count: int | None, gpus: int) -> bool:
-    """The node has these slots from now on; those it lost are retired, not deleted, since grants name them. Whether something changed."""
+    """Set the node's slots. Slots that it lost are retired, not deleted, since grants refer to them. Returns whether anything changed."""
     device: Device = "gpu" if gpus else "cpu"
     total = count if count is not None else (gpus or CPU_SLOTS)
     there = {(slot.device, slot.index): slot for slot in Slot.objects.filter(node=node)}

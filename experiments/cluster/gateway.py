@@ -1,5 +1,5 @@
-"""The studio's end of the stream of a machine that has joined: says every few seconds, and when something has changed, what is wanted
-there, and takes in what was seen.
+"""The studio's end of the stream of a machine that has joined: sends its desired state every few seconds and on changes, and records its
+observations.
 
 A machine that has not been heard of for the time of its lease is told nothing more: its lease must end no later than the studio can know
 that it has.
@@ -115,7 +115,7 @@ class NodeSocket(AsyncWebsocketConsumer):
             await self._refuse(Refused(f"A {message.type} is not expected here."))
 
     async def push(self, event: dict[str, Any]) -> None:
-        """Something has changed that concerns this machine."""
+        """Something that concerns this machine has changed: send the desired state."""
         if event["message"].get("type") == "apply":
             self.due.set()
         elif not await self._is_current():

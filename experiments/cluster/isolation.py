@@ -1,5 +1,5 @@
-"""Who can run code here, and which machines refuse it for that. Reads rows for `training_runtime.scheduling.isolation`, which decides;
-writes nothing.
+"""How many people can run code here, and which machines refuse runs because of that. Reads rows for
+`training_runtime.scheduling.isolation`, which decides; writes nothing.
 
 Who counts as a person: an account that is open and can be logged in with (it has a password that can be used), administrators too, for
 every one of them may make a project and run code in it; and an account that was closed, for as long as a run of it has not ended, since its
@@ -22,7 +22,7 @@ MOST_NODES = 200  # that are listed
 
 
 def people() -> int:
-    """How many can run code here."""
+    """The number of people who can run code here."""
     can_log_in = Q(is_active=True) & ~Q(password="") & ~Q(password__startswith=UNUSABLE_PASSWORD_PREFIX)
     has_live_runs = Q(pk__in=TrainingRun.objects.filter(state__in=LIVE, outside=False).values("submitted_by"))
     return User.objects.filter(can_log_in | has_live_runs).count()
@@ -30,7 +30,7 @@ def people() -> int:
 
 @dataclass(frozen=True)
 class Doors:
-    """What all machines are judged by."""
+    """The facts by which all machines are judged."""
 
     people: int
     trusted: bool
@@ -39,7 +39,7 @@ class Doors:
         return standing(node.sandbox_level, people=self.people, trusted=self.trusted)
 
     def closed(self, nodes: Iterable[Node]) -> frozenset[int]:
-        """The machines where nothing new is begun, by their ids."""
+        """Ids of the machines where no run is started."""
         return frozenset(node.pk for node in nodes if not self.of(node).may_run)
 
     def strict(self, node: Node) -> bool:
@@ -58,5 +58,5 @@ def boxes() -> list[tuple[Node, Standing]]:
 
 
 def closed_machines() -> list[Node]:
-    """Those that refuse."""
+    """The machines that refuse new runs."""
     return [node for node, door in boxes() if not door.may_run]

@@ -46,13 +46,13 @@ def make(name: str, *, slots: int | None, by: User | None, now: dt.datetime, wai
 
 
 def end(name: str) -> None:
-    """The machine of that name, if it has a token, is let in no more."""
+    """Revoke the token of the machine of that name, if it has one."""
     NodeToken.objects.filter(node_name=name).delete()
     notify.changed(notify.stream(name), "token")
 
 
 def find(secret: str, *, now: dt.datetime) -> NodeToken | None:
-    """The token that was sent; None for one that is unknown or over."""
+    """Look up the token that was sent; None if it is unknown or no longer valid."""
     if not secret.startswith(PREFIX) or len(secret) > LONGEST:
         return None
     return NodeToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), digest=_digest(secret)).first()
@@ -93,11 +93,11 @@ def lease_s(name: str) -> float:
 
 
 def is_current(number: int, incarnation: int) -> bool:
-    """Whether what this incarnation says still counts."""
+    """Whether messages of this incarnation still count."""
     return NodeToken.objects.filter(pk=number, incarnation=incarnation).exists()
 
 
-class Told(NamedTuple):
+class SentState(NamedTuple):
     """What a machine was told last, and what that came of. `at`: when it was put together."""
 
     wanted: Wanted
@@ -105,14 +105,14 @@ class Told(NamedTuple):
     at: dt.datetime
 
 
-def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
+def state_for(name: str, before: SentState | None, now: dt.datetime) -> SentState:
     """What should run on the machine, its paths as names that mean something there. `before`: what it was told last and need not be put
     together again, unless grants or runs there have changed, or that was long ago."""
     node = Node.objects.get(name=name)
     recent = before if before is not None and dt.timedelta(0) <= now - before.at < ANEW else None
     if recent is not None and (same := desired.renewed(node, recent.desired, now=now)) is not None:
         apply = dataclasses.replace(recent.wanted.apply, revision=same.apply.revision)
-        return Told(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
+        return SentState(dataclasses.replace(recent.wanted, apply=apply), same, recent.at)
     found = desired.numbered(node, now=now)
     numbers = [wish.spec.run for wish in found.apply.runs]
     guests = {wish.spec.run for wish in found.apply.runs if wish.spec.remote}
@@ -120,7 +120,7 @@ def state_for(name: str, before: Told | None, now: dt.datetime) -> Told:
         RunFolder(run.pk, run.folder, GUEST if run.pk in guests else term_of(run))
         for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
     )
-    return Told(Wanted(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
+    return SentState(Wanted(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
 
 
 def term_of(run: TrainingRun) -> str:

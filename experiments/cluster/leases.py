@@ -22,7 +22,7 @@ _watching_since: list[float] = []
 
 
 def take_leave(name: str, *, now: dt.datetime, reason: str = "") -> int:
-    """The machine of that name has ended, so nothing of it is left: its slots are free now, and its runs go on elsewhere; how many."""
+    """The machine of that name has shut down and left nothing running: free its slots and move its runs. Returns how many runs."""
     node = Node.objects.get(name=name, joined=True)
     fleet.depart(node, now=now)
     reason = reason or f"{name} has been ended, as it said."
@@ -38,7 +38,7 @@ def departed(number: int, incarnation: int, name: str, now: dt.datetime) -> None
 
 
 def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:
-    """The names of the machines that were given up."""
+    """Give up machines whose lease is over; returns their names."""
     if not _watching_since:
         _watching_since.append(monotonic)
     lost_after_s = LEASES * settings.EDT_NODE_LEASE_S

@@ -1,4 +1,4 @@
-"""What becomes of the runs of a machine that is gone for good, as an administrator says. Part of scheduling: it writes runs' plan fields.
+"""Moves or ends the runs of a machine that an administrator has declared lost. Part of scheduling: it writes runs' plan fields.
 
 Nobody can prove that a machine that is not heard of has stopped: whoever declares it lost says so. Should it come back, its host is told
 first that this happened, and kills what it has from before (see `protocol.Apply.fence`).

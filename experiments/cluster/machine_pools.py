@@ -1,10 +1,9 @@
-"""Which machines can share a run, and what keeps others from it. Reads rows that it is given; decides nothing else.
+"""Groups machines that can share a run, and explains what keeps others from it. Pure: it reads the rows that it is given.
 
-What it takes: an address under which the others reach a machine, and all that bits depend on: the same torch, the same processor and,
-where there are GPUs, the same models of them. (The processor beside GPUs too: a script's transforms are computed there.) Machines that have
-joined share with those that have: files of a run travel between them; the others with each other. What nobody can see from here, a fast
-network, and of the others the one file system for the runs' folders, the administrator promises with the rule.
-"""
+To share runs, machines need an address under which the others reach a machine, and all that bits depend on: the same torch, the same
+processor and, where there are GPUs, the same models of them. (The processor beside GPUs too: a script's transforms are computed there.)
+Machines that have joined share with those that have: files of a run travel between them; the others with each other. What nobody can see
+from here, a fast network, and of the others the one file system for the runs' folders, the administrator promises with the rule."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ Kind = tuple[str, frozenset[str], str, bool]  # torch's version, the models of i
 
 
 def kind(node: Node) -> str:
-    """All that bits depend on, as one text; empty where the machine has not said it."""
+    """Everything that results depend on bit for bit, as one text; empty if the machine has not reported it."""
     return (
         "; ".join([f"torch {node.torch_version}", *sorted({str(gpu) for gpu in node.gpus}), node.processor]) if node.torch_version else ""
     )
 
 
 def pools(nodes: Iterable[Node]) -> dict[int, str]:
-    """What the machines are called together that can share runs, by their ids; machines that can share none are left out."""
+    """Node id -> name of its pool. Machines that can share no run are left out."""
     names: dict[int, str] = {}
     for together in _alike(nodes).values():
         if len(together) > 1:
@@ -35,7 +34,7 @@ def pools(nodes: Iterable[Node]) -> dict[int, str]:
 
 
 def obstacles(nodes: Iterable[Node]) -> list[str]:
-    """A sentence for each machine that can share runs with no other, and why."""
+    """Why machines can share runs with no other: a sentence for each of them."""
     known = sorted(nodes, key=lambda node: node.name)
     shared = pools(known)
     if len(known) < 2:

@@ -20,7 +20,7 @@ PURPOSE = "where drivers are met"
 
 
 def keep(run: TrainingRun, meeting: Meeting, *, on: Node) -> None:
-    """The driver of the run can be reached there."""
+    """Store where the run's driver can be reached."""
     known = DriverMeeting.objects.filter(run=run).first()
     if known is not None and known.node_id == on.pk and _unsealed(known) == meeting:
         return
@@ -34,13 +34,13 @@ def keep(run: TrainingRun, meeting: Meeting, *, on: Node) -> None:
 
 
 def meeting_of(run: TrainingRun) -> Meeting | None:
-    """Where its driver is met now; None where nobody knows yet."""
+    """Where the run's driver can be reached; None if unknown yet."""
     known = DriverMeeting.objects.filter(run=run, node=run.head_node_id).first()
     return _unsealed(known) if known is not None else None
 
 
 def met() -> frozenset[int]:
-    """The runs of which that is known."""
+    """The runs whose drivers can be reached."""
     return frozenset(DriverMeeting.objects.filter(node=F("run__head_node")).values_list("run", flat=True))
 
 

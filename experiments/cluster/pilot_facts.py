@@ -1,5 +1,5 @@
-"""What the decision on how many pilots to hold is told, from the database, and the decision: for who acts on it and for previews. Writes
-nothing."""
+"""Collects from the database the facts on which the number of pilots is decided, and returns the decision, for `pilots` and for previews.
+Writes nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def need(pool: PilotPool, *, now: dt.datetime) -> Need:
 
 
 def decided(pool: PilotPool, rows: Collection[Row], needed: Need, *, now: dt.datetime) -> Decision:
-    """What to do with the pool's pilots now."""
+    """The decision on the pool's pilots, as things are now."""
     policy = Policy(pool.least, pool.most, pool.idle_minutes * 60, notice_s(pool), pool.get_provider_display())
     granted = used(rows)
     building = set(
@@ -57,7 +57,7 @@ def decided(pool: PilotPool, rows: Collection[Row], needed: Need, *, now: dt.dat
 
 
 def used(rows: Collection[Row]) -> Counter[str]:
-    """How many slots of each of them runs hold, by their machines' names."""
+    """Machine name -> number of its slots that runs hold."""
     held = Grant.objects.filter(released_at__isnull=True, slot__node__name__in=[row.node_name for row in rows])
     return Counter(held.values_list("slot__node__name", flat=True))
 

@@ -1,4 +1,4 @@
-"""Where a run's driver should be, and which of the slots it is promised it can have now. Answers from a snapshot; writes nothing.
+"""Decides where a run's driver should be, and which of its promised slots the run can have now. Works on a snapshot; writes nothing.
 
 A run's driver lives on one machine, its head node. On other machines of a pool (see `several`) it has slots through a remote agent there,
 once its script has come to train(): before that nobody knows that it ever will, and a script that never does must not run twice.

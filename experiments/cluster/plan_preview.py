@@ -1,4 +1,4 @@
-"""What the allocation would become if something were otherwise: the same pure plan with changed facts, told apart in sentences.
+"""Previews a change of the allocation: runs the same pure plan on changed facts, and describes the differences in sentences.
 
 Writes nothing.
 """
@@ -26,7 +26,7 @@ NOT_PLANNED = (
 
 @dataclass(frozen=True)
 class RunChange:
-    """What a preview changes of a run; None leaves it as it is. `agreed`: by an administrator, above the ceiling of priority too."""
+    """A change of one run to preview; None leaves a field as it is. `agreed`: by an administrator, above the ceiling of priority too."""
 
     priority: int | None = None
     min_slots: int | None = None
@@ -38,7 +38,7 @@ class RunChange:
 
 @dataclass(frozen=True)
 class ClusterWish:
-    """What a preview changes for everybody; None leaves it as it is.
+    """A change of the cluster's rules to preview; None leaves a field as it is.
 
     Weights and quotas by username, projects' quotas by id: all of them, as they would be. `draining`: by slot id.
     """

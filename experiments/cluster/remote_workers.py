@@ -1,4 +1,5 @@
-"""What a machine says of the remote agents there: of runs whose driver is on another machine. The only writer of RemoteAgent.
+"""Records what machines report about their remote agents, which serve runs whose driver is on another machine. The only writer of
+RemoteAgent.
 
 It concerns the slots of that machine alone: what is held there, how far it is at work, and whether the run can work there at all. It never
 says anything of the run's state, its end or its journal.
@@ -36,7 +37,7 @@ def take_in(node: Node, seen: RunObservation, *, now: dt.datetime) -> bool:
 
 
 def elsewhere(node: Node, runs: Collection[int]) -> dict[int, list[RemoteAgent]]:
-    """What is known of these runs on other machines than the node, by run; only of those that have or had slots there."""
+    """Run id -> what is known of it on machines other than the node, for runs that have or had slots there."""
     found: dict[int, list[RemoteAgent]] = {}
     for agent in RemoteAgent.objects.filter(run__in=runs).exclude(node=node):
         found.setdefault(agent.run_id, []).append(agent)
@@ -44,7 +45,7 @@ def elsewhere(node: Node, runs: Collection[int]) -> dict[int, list[RemoteAgent]]
 
 
 def forget(node: Node, *, there: Collection[int]) -> None:
-    """Of remote agents that the node's host does not know any more the next count begins at nothing."""
+    """Reset the counted seconds of remote agents that the node's host no longer knows: their next process counts from zero."""
     forgotten = RemoteAgent.objects.filter(node=node, counted_s__gt=0).exclude(run__in=there)
     if forgotten.exists():  # asked without a lock first: most machines never have any
         forgotten.update(counted_s=0, busy_counted_s=0, memory_bytes=None)

@@ -30,7 +30,7 @@ DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu"}
 
 @notify.together()
 def look(now: dt.datetime) -> int:
-    """Take those out of service that look ill by the deaths of workers; how many were."""
+    """Take slots out of service on which workers keep dying. Returns how many."""
     since = now - dt.timedelta(seconds=WINDOW_S)
     newest = SlotDeath.objects.filter(last_at__gte=since).values("run").annotate(at=Max("last_at")).order_by("-at")[:MOST_RUNS]
     deaths = list(SlotDeath.objects.filter(run__in=[row["run"] for row in newest], last_at__gte=since).select_related("run__submitted_by"))
@@ -44,7 +44,7 @@ def look(now: dt.datetime) -> int:
 
 
 def take_out(slot: Slot, reason: str, *, now: dt.datetime) -> bool:
-    """Out of service for this reason, and everybody is told. False where it is already."""
+    """Take the slot out of service and notify administrators. False if it is out already."""
     with transaction.atomic():
         if not Slot.objects.filter(pk=slot.pk, out_reason="").update(out_reason=reason[:REASON_LIMIT], out_at=now, doubt=""):
             return False
@@ -69,7 +69,7 @@ def take_in(node: Node, gpus: Sequence[GpuHealth], *, now: dt.datetime) -> None:
 
 
 def put_back(slot: Slot, *, now: dt.datetime) -> None:
-    """Back into service; what was held against it counts no more."""
+    """Put the slot back into service and forget its past deaths."""
     with transaction.atomic():
         Slot.objects.filter(pk=slot.pk).update(out_reason="", out_at=None, doubt="", trusted_since=now, accepted_errors=F("seen_errors"))
         SlotDeath.objects.filter(slot=slot).delete()

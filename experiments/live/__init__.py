@@ -1,1 +1,1 @@
-"""What pages are sent: what is said after a commit (`notify`), through the channel layer, to their WebSockets (`consumers`)."""
+"""Live updates of pages: messages are sent after a commit (`notify`), through the channel layer, to WebSockets (`consumers`)."""

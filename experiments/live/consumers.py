@@ -102,7 +102,7 @@ def _answers(questions: Iterable[Question]) -> dict[Question, str]:
 
 
 class Shared:
-    """What the sockets of an event loop have in common."""
+    """State shared by the sockets of one event loop."""
 
     def __init__(self) -> None:
         self.rechecks = Rechecks()
@@ -124,7 +124,7 @@ def _of_this_loop() -> Shared:
 
 
 class PageSocket(AsyncWebsocketConsumer):
-    """A page's connection. `topics` maps what it may hear to when that was last checked."""
+    """A page's connection. `topics`: topic -> when access to it was last checked."""
 
     async def connect(self) -> None:
         self.topics: dict[str, float] = {}
@@ -219,7 +219,7 @@ class PageSocket(AsyncWebsocketConsumer):
         tails.follow(log.run, self.logs[log.run])
 
     async def push(self, event: dict[str, Any]) -> None:
-        """A message of a group this page is in."""
+        """Send a message of a group that this page has joined."""
         message = event["message"]
         if message.get("type") == "access":
             await self._ask_again()
@@ -234,7 +234,7 @@ class PageSocket(AsyncWebsocketConsumer):
         await self._say(message)
 
     async def _ask_again(self) -> None:
-        """Of everything that this page hears."""
+        """Recheck access to every topic of this page."""
         topics = list({*self.topics, *(f"run-{run}" for run in self.logs)} or {"cluster"})
         answers = await asyncio.gather(*(self._answer(topic) for topic in topics))  # together: one visit to the database
         if "logged out" in answers:
@@ -245,7 +245,7 @@ class PageSocket(AsyncWebsocketConsumer):
                 await self._leave(topic)
 
     async def _still(self, topic: str) -> bool:
-        """Whether the person may still hear of the topic. Leaves it, or closes, where not."""
+        """Whether the person may still read the topic. If not, leaves the topic, or closes after a log-out."""
         answer = await self._answer(topic)
         if answer == "logged out":
             await self.close(LOGGED_OUT)
@@ -254,7 +254,7 @@ class PageSocket(AsyncWebsocketConsumer):
         return answer == "yes"
 
     async def _leave(self, topic: str) -> None:
-        """The person may not hear of it any more, nor of its logs."""
+        """Unsubscribe the page from the topic and its logs, because access was lost."""
         if self.topics.pop(topic, None) is not None:
             self.shared.topics[self.user_id] -= 1
         run = int(topic.removeprefix("run-")) if topic.startswith("run-") else 0

@@ -1,4 +1,4 @@
-"""What is said outward after a commit: messages to pages through the channel layer, and nudges to Celery. The only writer of both.
+"""Sends messages to pages (through the channel layer) and nudges to Celery, after a commit. The only sender of both.
 
 Everything here waits for the commit and never raises into the writer: the database is the truth, a lost message is made up for by
 the pages' own catch-up and by beat. Message shapes are in docs/architecture.md. Tasks are sent by name: nothing imports upwards.
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass
 class Outbox:
-    """What a thread has to say when its `together` ends."""
+    """The messages that a thread sends when its `together` ends."""
 
     messages: list[Message] = field(default_factory=list)
     tasks: dict[Task, None] = field(default_factory=dict)  # in order, each once
@@ -67,7 +67,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Keep what is said in here, by commits too, until the end; then say it at once, and what is the same once. May be nested."""
+    """Collect the messages sent within, also by commits, and send them at the end, equal ones once. May be nested."""
     if _thread.outbox is not None:
         yield
         return
@@ -114,7 +114,7 @@ def slots(*, tick: int, held: Mapping[int, int], counts: Mapping[int, int]) -> N
 
 
 def points(run: TrainingRun, *, after: int, seq: int, points: Sequence[Point], progress: Mapping[str, object]) -> None:
-    """What journal lines `after + 1` to `seq` brought."""
+    """The points of journal lines `after + 1` to `seq`."""
     topic = f"run-{run.pk}"
     what = {"after": after, "seq": seq, "points": [list(point) for point in points], "progress": dict(progress)}
     _send(topic, {"type": "points", "topic": topic, **what})
@@ -236,7 +236,7 @@ def _send_once(task: Task) -> None:
 
 
 def _after_commit(say: Callable[[], None]) -> None:
-    """At once outside a transaction, without touching the database, which may be away."""
+    """Call it after the commit; at once outside a transaction, without touching the database, which may be down."""
     if connection.in_atomic_block:
         transaction.on_commit(say, robust=True)
     else:

@@ -1,1 +1,2 @@
-"""A run's state (`states`, the one way it changes), what it was told as rows, and what says that two runs came out the same."""
+"""Runs: changes of state (`states`, the only way), arguments and tags as rows (`run_values`), digests, and the comparison of repeated
+runs."""

@@ -1,4 +1,4 @@
-"""The digests of runs' states, as their journals say them: kept, and held against each other. Written by ingest alone."""
+"""Digests of runs' states from their journals: stores them and compares those that come again. Called by ingest only."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ K = RunValue.Kind
 
 
 def number_of(text: str) -> float | None:
-    """The finite number that the text is, as people and scripts write them."""
+    """The finite number that the text stands for, or None."""
     if not NUMBER.fullmatch(text) or not text.isascii():
         return None
     found = float(text)
@@ -50,7 +50,7 @@ def begin(runs: Iterable[TrainingRun]) -> None:
 
 
 def keep_arguments(run: TrainingRun, facts: LoggedFacts | None) -> None:
-    """What is known of them now, in place of what was."""
+    """Replace the stored arguments of the run by what is known now."""
     values = arguments_of(run.command, facts.arguments if facts else {}, facts.parameters if facts else {})
     _keep(run, K.ARGUMENT, values)
     _keep_columns(run.experiment_id, [(RunColumn.Kind.ARGUMENT.value, name, text) for name, text in values.items()])
@@ -61,7 +61,7 @@ def keep_tags(run: TrainingRun) -> None:
 
 
 def keep_curves(run: TrainingRun, names: Iterable[tuple[str, str]]) -> None:
-    """The run has curves of these groups and names, which it had not before."""
+    """Add columns for curves, by group and name, that the run did not have before."""
     _keep_columns(run.experiment_id, [(group, name, "") for group, name in names])
 
 

@@ -37,7 +37,7 @@ def sealed(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_ours(receipt: Mapping[str, Any]) -> bool:
-    """Whether this studio sealed it, as it is. Of anything else, whatever form it has: no."""
+    """Whether this studio sealed the receipt and nothing in it was changed. False for input of any other form."""
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key()))
         key.verify(base64.b64decode(receipt["seal"]["signature"]), canonical(receipt["card"]))

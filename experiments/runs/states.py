@@ -33,7 +33,7 @@ LASTS = dt.timedelta(seconds=10)  # a suspension that is over sooner is nobody's
 
 @dataclass(frozen=True)
 class Step:
-    """What a run is to become, and why."""
+    """A change of state: the new state, and the reason."""
 
     run: TrainingRun
     new: str
@@ -57,7 +57,7 @@ def transition(
 
 @notify.together()
 def transition_all(steps: Sequence[Step], *, now: dt.datetime, actor: User | None = None) -> list[TrainingRun]:
-    """The same for many runs, with a few statements for all of them; the runs for which this call did it."""
+    """`transition` for many runs, in a few statements. Returns the runs that this call changed."""
     if not steps:
         return []
     with transaction.atomic():
@@ -133,7 +133,7 @@ def at_work(run: TrainingRun, *, reason: str, now: dt.datetime) -> bool:
 
 
 def began_at(run: TrainingRun) -> dt.datetime | None:
-    """When the run first got slots; None where it never did."""
+    """When the run first got slots; None if it never did."""
     return run.transitions.filter(new=S.STARTING).order_by("at", "id").values_list("at", flat=True).first()
 
 

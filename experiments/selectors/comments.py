@@ -15,7 +15,7 @@ DELETED_USER = "deleted user"
 
 
 @dataclass(frozen=True)
-class Shown:
+class CommentRow:
     """A comment, its Markdown as HTML, and what the reader may do to it."""
 
     row: RunComment
@@ -25,7 +25,7 @@ class Shown:
     may_delete: bool
 
 
-def of_run(run: TrainingRun, *, reader: User) -> list[Shown]:
+def of_run(run: TrainingRun, *, reader: User) -> list[CommentRow]:
     """The oldest first. `run`: as access has fetched it for the reader."""
     return [
         _shown(row, reader, writes=access.may(run.experiment.project, "write"), owns=access.may(run.experiment.project, "admin"))
@@ -44,7 +44,7 @@ def author_of(row: RunComment) -> str:
     return f"{row.imported_author} (imported)" if row.imported_author else DELETED_USER
 
 
-def _shown(row: RunComment, reader: User, *, writes: bool, owns: bool) -> Shown:
+def _shown(row: RunComment, reader: User, *, writes: bool, owns: bool) -> CommentRow:
     mine = writes and row.author_id == reader.pk
     html = mark_safe(rendered(row.text))  # noqa: S308  (what is HTML in it is shown as text)
-    return Shown(row, author_of(row), html, mine, mine or owns)
+    return CommentRow(row, author_of(row), html, mine, mine or owns)

@@ -38,7 +38,7 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class Shown:
+class TagAtStep:
     """A tag at one of its steps. `chosen`: by a person, else it is the newest. `pictures`: (file, offset, size) of each."""
 
     kind: Kind
@@ -59,7 +59,7 @@ class Kindred:
     """The tags of a kind; `more`: how many are not among them."""
 
     kind: Kind
-    shown: list[Shown]
+    shown: list[TagAtStep]
     more: int
 
 
@@ -89,11 +89,11 @@ def by_kind(run: TrainingRun, steps: Mapping[tuple[str, str], int], *, all_of: s
     return groups
 
 
-def shown(run: TrainingRun, tag: Tag, step: int | None) -> Shown:
+def shown(run: TrainingRun, tag: Tag, step: int | None) -> TagAtStep:
     entries = tag.entries[-media.MOST_ENTRIES :]
     entry = next((each for each in entries if each.step == step), entries[-1])
     steps = [each.step for each in entries]
-    known = Shown(tag.kind, tag.name, steps, entry.step, moment(entry.t) if entry.t > 0 else None, entry.step == step)
+    known = TagAtStep(tag.kind, tag.name, steps, entry.step, moment(entry.t) if entry.t > 0 else None, entry.step == step)
     if tag.kind == "histogram":
         return _drawn(known, entries)
     pieces = [(at, size) for at, size in entry.pieces[: media.MOST_PIECES] if at >= 0 and 0 < size <= media.MOST_PIECE_BYTES]
@@ -114,7 +114,7 @@ def _text(run: TrainingRun, file: str, at: int, size: int) -> Text:
     return Text(data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}"), size <= TEXT_BYTES)
 
 
-def _drawn(known: Shown, entries: tuple[Entry, ...]) -> Shown:
+def _drawn(known: TagAtStep, entries: tuple[Entry, ...]) -> TagAtStep:
     """Every step's histogram over one axis, the oldest above and behind, each as high as its own fullest part."""
     found = [(each.step, each.histogram) for each in entries if each.histogram is not None and _can_be_drawn(each.histogram)]
     if not found:
@@ -125,7 +125,7 @@ def _drawn(known: Shown, entries: tuple[Entry, ...]) -> Shown:
         Ridge(step, _points(each, low=low, high=high, foot=HIGH - apart * (len(found) - 1 - place)), place == len(found) - 1)
         for place, (step, each) in enumerate(found)
     ]
-    return Shown(known.kind, known.name, known.steps, found[-1][0], known.at, False, ridges=ridges, low=low, high=high)
+    return TagAtStep(known.kind, known.name, known.steps, found[-1][0], known.at, False, ridges=ridges, low=low, high=high)
 
 
 def _can_be_drawn(histogram: Histogram) -> bool:

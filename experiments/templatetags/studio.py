@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from experiments.cluster.snapshot import is_silent
 from experiments.files import diskuse
-from experiments.models import Grant, RunState, TrainingRun
+from experiments.models import Grant, RunState, Slot, TrainingRun
 from experiments.models.runs import ENDED
 from experiments.runtable.directions import better
 from experiments.selectors import FeedItem, JobFilter, RunFilter
@@ -243,6 +243,12 @@ def delta(percent: float) -> str:
 def at(values: Sequence[object], index: int) -> object:
     """`values[index]`."""
     return values[index]
+
+
+@register.filter
+def slot_names(slots: Sequence[Slot], most: int) -> str:
+    """The labels of slots, at most so many of them."""
+    return ", ".join(slot.label() for slot in slots[:most]) + (" …" if len(slots) > most else "")
 
 
 @register.filter

@@ -65,13 +65,19 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         **tab,
         "tables": later(lambda: selectors.experiment_tables(experiment, wanted, now=timezone.now())),
         "wanted": wanted,
-        "kept": urlencode({key: value for key, value in (("q", wanted.query), ("tag", wanted.tag)) if value}),
+        "kept": urlencode(_search(wanted)),
+        "sorted": urlencode(_search(wanted) | {"sort": wanted.sort} | ({"order": "down"} if wanted.descending else {})),
         "asked": urlencode({key: value for key, value in request.GET.items() if key in ASKED}),
         "offset": offset,
         "newer": max(0, offset - PAGE_ROWS) if offset else None,
         "older": offset + PAGE_ROWS,
     }
     return page(request, "experiments/detail.html", context, parts={"runs": "experiments/_runs.html"})
+
+
+def _search(wanted: RunFilter) -> dict[str, str]:
+    """What was searched for, as the page's address says it."""
+    return {key: value for key, value in (("q", wanted.query), ("tag", wanted.tag)) if value}
 
 
 def _csv(tables: ExperimentTables) -> Iterator[list[object]]:

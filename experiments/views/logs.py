@@ -48,6 +48,9 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
         "q": wanted[: search.LONGEST_PATTERN + 1],
         "regex": regex,
         "level": level,
+        "searched_for": urlencode(
+            {"q": wanted[: search.LONGEST_PATTERN + 1]} | ({"regex": 1} if regex else {}) | ({"level": level} if level else {})
+        ),
         "levels": LEVELS,
         "together": together,
         "most_together": merged.MOST_LOGS,

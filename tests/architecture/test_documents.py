@@ -30,13 +30,44 @@ def test_every_line_for_people_from_wmla_names_tests_that_are_there() -> None:
         assert all((ROOT / "tests" / name).is_file() for name in named), line
 
 
-def test_the_map_of_the_architecture_names_files_that_are_there() -> None:
+# What somebody who has just come asks first; each has a line in "Where to look".
+QUESTIONS = (
+    "where a hang is detected",
+    "where gradients are added",
+    "who writes a grant",
+    "who may see a run",
+    "where a zip is checked",
+    "what happens when a slot is asked back",
+    "where a worker is forked",
+    "where state is handed to a newcomer",
+    "where GPU use is read",
+    "where webhooks are sent",
+    "what travels between machines",
+    "which machine a run's driver lives on",
+)
+
+
+def section(begin: str, end: str) -> str:
     text = (ROOT / "docs/architecture.md").read_text()
-    table = text[text.index("## Where to look") : text.index("## Rooms of")]
-    named = re.findall(r"`((?:experiments|training_runtime)/[a-z_/]+\.py)`", table)
-    assert len(named) > 15
-    assert [name for name in named if not (ROOT / name).is_file()] == []
-    rooms = re.findall(r"^\| ([^|]+) \|", text[text.index("## Rooms of") : text.index("## What the sockets say")], re.MULTILINE)
+    return text[text.index(begin) : text.index(end)]
+
+
+def test_the_map_of_the_architecture_answers_what_newcomers_ask() -> None:
+    asked = re.findall(r"^\| ([^|]+) \| `", section("## Where to look", "## Rooms of"), re.MULTILINE)
+    assert [question for question in QUESTIONS if not any(each.startswith(question) for each in asked)] == []
+
+
+def test_the_map_of_the_architecture_names_files_that_are_there() -> None:
+    named = []
+    for line in re.findall(r"^\|.*", section("## Where to look", "## Rooms of"), re.MULTILINE):
+        folder = ROOT
+        for name in re.findall(r"`([a-z_/.]+\.(?:py|js))`", line):
+            path = (folder if "/" not in name else ROOT) / name  # a bare name stands beside the one before it
+            folder = path.parent
+            named.append(path)
+    assert len(named) > 30
+    assert [str(path.relative_to(ROOT)) for path in named if not path.is_file()] == []
+    rooms = re.findall(r"^\| ([^|]+) \|", section("## Rooms of", "## What the sockets say"), re.MULTILINE)
     files = [name for cell in rooms for name in re.findall(r"`([a-z_/]+\.py)`", cell)]
     assert len(files) > 50
     assert [name for name in files if not (ROOT / "experiments" / name).is_file()] == []

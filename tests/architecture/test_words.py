@@ -47,11 +47,15 @@ MIGRATIONS = "experiments/migrations"
 GIVEN_UP_NAMES = {
     "apart": "isolation",
     "Ear": "HostListener",
+    "Given": "ModelArguments",
     "Home": "HeadNode",
     "Left": "Retired",
     "Moved": "Reconfigured",
     "Orders": "LaunchRequest",
+    "Patience": "TimeoutWatchdog",
+    "Room": "FreeSpace",
     "present": "latest_utilization",
+    "Told": "SentState, SentMembers",
 }
 GIVEN_UP_NAMES |= dict.fromkeys(
     (

@@ -68,6 +68,16 @@ WRITERS = {
     "wmla.tokens": "EndedToken",
 }
 
+# Of the modules that write, what selectors may use: limits, and functions that only read.
+READERS_OF_WRITERS = {
+    "cluster.utilization": "Counted Entry by_slot entries interval_s part since",
+    "files.bundles": "BundleRefused entry zip_path",
+    "files.retention": "saved",
+    "metrics.curve_points": "MAX_SERIES",
+    "metrics.ingest": "MAX_RARE progress_of",
+    "runs.digests": "MOST",
+}
+
 
 def writes(module: Module) -> Iterator[str]:
     """The models of which the module writes rows by their manager: `Run.objects.filter(...).update(...)`."""
@@ -102,3 +112,27 @@ def test_what_reads_and_what_answers_writes_nothing() -> None:
     assert len(readers) > 100, "they have moved"
     assert not [module.name for module in readers if list(writes(module))]
     assert saves == SAVES
+
+
+def used_of_writers(module: Module) -> Iterator[tuple[str, str]]:
+    """(module that writes, name used of it) for each such import of the module, below `experiments`."""
+    names: dict[str, str] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and (package := (node.module or "").removeprefix("experiments.")):
+            for alias in node.names:
+                if package in WRITERS or package.startswith("services"):
+                    yield package, alias.name
+                elif (inner := f"{package}.{alias.name}".removeprefix("experiments.")) in WRITERS or inner == "services":
+                    names[alias.asname or alias.name] = inner
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
+            yield names[node.value.id], node.attr
+
+
+def test_selectors_use_nothing_that_writes() -> None:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for module in modules("experiments"):
+        if module.name.startswith("experiments.selectors"):
+            for writer, name in used_of_writers(module):
+                found[writer].add(name)
+    assert {writer: " ".join(sorted(names)) for writer, names in found.items()} == READERS_OF_WRITERS

@@ -10,7 +10,7 @@ import pytest
 
 from edt_client import importing
 from edt_client.errors import ClientError
-from edt_client.importing import Kept
+from edt_client.importing import RecordedRun
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_server_that_is_away_is_one_sentence(monkeypatch: pytest.MonkeyPatch) 
         list(importing.mlflow_runs("http://127.0.0.1:9"))
 
 
-def events(folder: Path) -> list[Kept]:
+def events(folder: Path) -> list[RecordedRun]:
     return list(importing.tensorboard_runs(folder))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engine.faults import FAULTS, PHASES
 from tests.engine.scripts import HELD, SMALL
-from training_runtime.elastic.driver.hang_rules import Patience, Sign, Watch, deadline_s
+from training_runtime.elastic.driver.hang_rules import BarrierWatchdog, Sign, TimeoutWatchdog, deadline_s
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 SCRIPT = FAULTS + SMALL
@@ -139,25 +139,25 @@ def signs(**phases: int) -> dict[int, Sign]:
 
 
 def test_who_waits_does_not_hang_and_who_is_waited_for_does():
-    watch = Watch()
-    assert watch.hung(0, signs(a=5, b=4), 2) == ()
-    assert watch.hung(1.9, signs(a=5, b=4), 2) == ()
-    assert watch.hung(2.1, signs(a=5, b=4), 2) == (1,)
+    watchdog = BarrierWatchdog()
+    assert watchdog.hung(0, signs(a=5, b=4), 2) == ()
+    assert watchdog.hung(1.9, signs(a=5, b=4), 2) == ()
+    assert watchdog.hung(2.1, signs(a=5, b=4), 2) == (1,)
 
 
 def test_a_long_wait_for_a_slow_peer_is_not_held_against_the_one_who_waited():
-    watch = Watch()
-    watch.hung(0, signs(a=5, b=4), 2)
-    watch.hung(1.9, signs(a=5, b=5), 2)
-    assert watch.hung(3.0, signs(a=5, b=6), 2) == ()
-    assert watch.hung(4.0, signs(a=5, b=6), 2) == (0,)
+    watchdog = BarrierWatchdog()
+    watchdog.hung(0, signs(a=5, b=4), 2)
+    watchdog.hung(1.9, signs(a=5, b=5), 2)
+    assert watchdog.hung(3.0, signs(a=5, b=6), 2) == ()
+    assert watchdog.hung(4.0, signs(a=5, b=6), 2) == (0,)
 
 
 def test_who_writes_a_checkpoint_is_given_time():
-    watch = Watch()
+    watchdog = BarrierWatchdog()
     writing = {0: Sign(5, 0, excused=True), 1: Sign(6, 0)}
-    watch.hung(0, writing, 2)
-    assert watch.hung(100, writing, 2) == ()
+    watchdog.hung(0, writing, 2)
+    assert watchdog.hung(100, writing, 2) == ()
 
 
 def test_the_deadline_follows_the_steps_unless_it_is_set():
@@ -168,9 +168,9 @@ def test_the_deadline_follows_the_steps_unless_it_is_set():
 
 
 def test_who_is_alone_has_its_own_time_which_a_new_sign_begins_anew():
-    patience = Patience()
-    assert patience.lost(0, {3: ("starting", 5), 4: ("stopped", 1)}) == ()
-    assert patience.lost(2, {3: ("starting", 5), 4: ("stopped", 1)}) == (4,)
-    assert patience.lost(2.5, {3: ("ready", 5), 4: ("stopped", 1)}) == ()
-    assert patience.lost(6, {3: ("ready", 5)}) == ()
-    assert patience.lost(8, {3: ("ready", 5)}) == (3,)
+    watchdog = TimeoutWatchdog()
+    assert watchdog.expired(0, {3: ("starting", 5), 4: ("stopped", 1)}) == ()
+    assert watchdog.expired(2, {3: ("starting", 5), 4: ("stopped", 1)}) == (4,)
+    assert watchdog.expired(2.5, {3: ("ready", 5), 4: ("stopped", 1)}) == ()
+    assert watchdog.expired(6, {3: ("ready", 5)}) == ()
+    assert watchdog.expired(8, {3: ("ready", 5)}) == (3,)

@@ -12,7 +12,7 @@ from tests.engine.scripts import SMALL
 from training_runtime import journal, journal_writer
 from training_runtime.elastic.comm.segment import BEAT, COMMITTED, GenerationRecord, Layout, Segment
 from training_runtime.elastic.driver.hang_detector import HangDetector
-from training_runtime.elastic.driver.hang_rules import Sign, Watch, excused_s
+from training_runtime.elastic.driver.hang_rules import BarrierWatchdog, Sign, excused_s
 from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.driver.release import Holder, Release
 from training_runtime.elastic.driver.supervision import Supervision
@@ -172,7 +172,7 @@ def test_a_slot_that_is_granted_again_is_forgotten():
 
 
 def test_a_heartbeat_is_a_sign_and_without_one_a_member_alone_hangs():
-    watch = Watch()
+    watch = BarrierWatchdog()
     for now in range(10):
         assert watch.hung(now, {0: Sign(5, 3, beat=now)}, 2) == ()
     assert watch.hung(11.5, {0: Sign(5, 3, beat=9)}, 2) == (0,)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from training_runtime.host.environments import code_fetch, git_steps
-from training_runtime.host.environments.git_steps import Wanted
+from training_runtime.host.environments.git_steps import GitSource
 
 
-def wanted(scheme: str = "https", *, pinned: tuple[str, ...] = ("192.0.2.1",)) -> Wanted:
-    return Wanted(f"{scheme}://git.example.org/x.git", scheme, "git.example.org", 443, pinned, "", "", "alice:word", "key", "")
+def wanted(scheme: str = "https", *, pinned: tuple[str, ...] = ("192.0.2.1",)) -> GitSource:
+    return GitSource(f"{scheme}://git.example.org/x.git", scheme, "git.example.org", 443, pinned, "", "", "alice:word", "key", "")
 
 
 @pytest.mark.parametrize(("missing", "scheme"), [("git", "https"), ("ssh", "ssh")])

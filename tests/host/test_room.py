@@ -11,7 +11,7 @@ import pytest
 
 from tests.disk import SmallDisk, small_disk
 from tests.host.conftest import HostUnderTest, until
-from training_runtime.host.meter.free_space import Marks, Room, judge, reserve, sentence
+from training_runtime.host.meter.free_space import FreeSpace, Marks, judge, reserve, sentence
 
 MIB = 1 << 20
 MARKS = Marks(low=100 * MIB, enough=200 * MIB, reserve=50 * MIB)
@@ -19,7 +19,7 @@ MARKS = Marks(low=100 * MIB, enough=200 * MIB, reserve=50 * MIB)
 
 def test_a_disk_is_full_until_there_is_clearly_more_room() -> None:
     seen = [(99, False), (100, False), (150, True), (199, True), (200, True)]
-    assert [judge(Room(free * MIB), MARKS, full_before=before) for free, before in seen] == [True, False, True, True, False]
+    assert [judge(FreeSpace(free * MIB), MARKS, full_before=before) for free, before in seen] == [True, False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,16 @@ def test_a_disk_is_full_until_there_is_clearly_more_room() -> None:
     [(6, True, "give"), (7, True, None), (49, True, None), (49, False, None), (249, False, None), (250, False, "take"), (1000, True, None)],
 )
 def test_the_reserve_is_given_up_when_room_runs_out_and_taken_when_it_leaves_enough(free: int, there: bool, wish: str | None) -> None:
-    assert reserve(Room(free * MIB), MARKS, there=there) == wish
-    assert reserve(Room(free * MIB), Marks(reserve=0), there=False) is None
+    assert reserve(FreeSpace(free * MIB), MARKS, there=there) == wish
+    assert reserve(FreeSpace(free * MIB), Marks(reserve=0), there=False) is None
 
 
 def test_the_words_for_people_say_what_is_wrong_and_what_to_do() -> None:
     full = "The disk of node a is full: less than 16 MiB free. Runs wait there and go on by themselves when 200 MiB are."
-    assert sentence(Room(12 * MIB), MARKS, full=True, node="a") == sentence(Room(13 * MIB), MARKS, full=True, node="a") == full
-    assert "less than 1 MiB" in sentence(Room(10), MARKS, full=True, node="a")
-    assert sentence(Room(300 * MIB), MARKS, full=False, node="a") == ""
-    assert "runs is read-only" in sentence(Room(300 * MIB, "runs is read-only"), MARKS, full=False, node="a")
+    assert sentence(FreeSpace(12 * MIB), MARKS, full=True, node="a") == sentence(FreeSpace(13 * MIB), MARKS, full=True, node="a") == full
+    assert "less than 1 MiB" in sentence(FreeSpace(10), MARKS, full=True, node="a")
+    assert sentence(FreeSpace(300 * MIB), MARKS, full=False, node="a") == ""
+    assert "runs is read-only" in sentence(FreeSpace(300 * MIB, "runs is read-only"), MARKS, full=False, node="a")
 
 
 SETTINGS = {"EDT_DISK_LOW_BYTES": str(4 * MIB), "EDT_DISK_ENOUGH_BYTES": str(8 * MIB), "EDT_DISK_RESERVE_BYTES": str(2 * MIB)}

@@ -16,6 +16,7 @@ from experiments.views import cluster
 from tests.web import api
 from tests.web.conftest import As
 from tests.web.seed import Seeded
+from tests.web.text import one_line
 from training_runtime import protocol
 from training_runtime.node.messages import Hello
 from training_runtime.protocol import RunObservation, SlotSeen
@@ -110,7 +111,7 @@ def test_a_large_cluster_is_said_in_part(studio: Seeded, as_: As, monkeypatch: p
     monkeypatch.setattr(cluster, "MOST_TABLE_LANES", 3)
     monkeypatch.setattr(cluster, "MOST_STRIPS", 1)
     now = as_(studio.alice).get(reverse("cluster"), {"part": "now"}).content.decode()
-    assert "1 more slot: on the pages of their nodes." in now
+    assert "1 more slot: on the pages of their nodes." in one_line(now)
     strips = as_(studio.alice).get(reverse("cluster"), {"part": "strips"}).content.decode()
     assert "And 1 more: see the jobs." in strips
 
@@ -149,7 +150,7 @@ def test_states_that_nobody_likes_are_said(studio: Seeded, as_: As) -> None:
     client = as_(studio.alice)
     assert [lane["state"] for lane in client.get(reverse("lanes")).json()["lanes"]] == ["stuck", "held", "held", "held"]
     assert "1 asked to leave, still there" in client.get(reverse("cluster"), {"part": "tiles"}).content.decode()
-    assert "GPU 0, GPU 1 · 1 stuck" in client.get(reverse("cluster"), {"part": "strips"}).content.decode()
+    assert "GPU 0, GPU 1 · 1 stuck" in one_line(client.get(reverse("cluster"), {"part": "strips"}).content.decode())
     assert "asked to leave, its process is still there" in client.get(reverse("node", args=["local"])).content.decode()
     Node.objects.update(last_seen_at=long_ago)
     answer = client.get(reverse("lanes")).json()["lanes"]

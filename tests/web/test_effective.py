@@ -18,6 +18,7 @@ from tests import cast
 from tests.conftest import Said
 from tests.web import api
 from tests.web.conftest import As
+from tests.web.text import one_line
 from training_runtime.noted import Setup
 
 SCRIPT = """import argparse
@@ -105,7 +106,7 @@ def test_a_default_is_compared_with_a_value(runs: list[TrainingRun]) -> None:
 
 def test_the_runs_page_says_what_was_a_default_and_what_it_had(runs: list[TrainingRun], alice: User, as_: As) -> None:
     page = as_(alice).get(reverse("run_overview", args=[runs[0].pk])).content.decode()
-    assert '<bdi>32</bdi> <span class="quiet">default</span>' in page
+    assert '<bdi>32</bdi> <span class="quiet">default</span>' in one_line(page)
     assert "was not noted" in page
     page = as_(alice).get(reverse("run_overview", args=[runs[1].pk])).content.decode()
     for words in ("As its script parsed them.", "<dt>Seed</dt><dd>1</dd>", "<code>torch</code></dt><dd><bdi>2.13.0</bdi>", "3.11.7"):

@@ -16,6 +16,7 @@ from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As, definition_form
 from tests.web.seed import Seeded
+from tests.web.text import one_line
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ p.add_argument("--amp", action="store_true")
     version = cast.definition(project, by=alice, files={"main.py": script}, command="main.py")
     made = cast.experiment(project, by=alice, versions=[version])
     page = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": made.pk}).content.decode()
-    form = page.split('id="associated"')[1].split("</tbody>")[0]
+    form = one_line(page.split('id="associated"')[1].split("</tbody>")[0])
     assert 'data-flags="--epochs" data-kind="whole" data-default="3"' in form
     assert "how often" in form
     assert "<option>adam</option>" in form

@@ -15,6 +15,7 @@ from tests import cast
 from tests.gitserver import HOST, NEEDED, TOKEN, GitServer, serving
 from tests.web.conftest import As
 from tests.web.test_definitions import definition_form
+from tests.web.text import one_line
 
 pytestmark = [pytest.mark.django_db, NEEDED]
 
@@ -42,7 +43,7 @@ def test_code_is_fetched_shown_with_its_commit_and_fetched_again(project: Projec
     page = client.get(answer.url).content.decode()
     assert (version.git_commit, version.git_ref) == (first, "main")
     assert f"<dt>Commit</dt><dd><code>{first}</code></dd>" in page
-    assert f"<code>{address}</code>, <code>main</code>" in page
+    assert f"<code>{address}</code>, <code>main</code>" in one_line(page)
     assert "which is stored encrypted" in page
     assert TOKEN not in page + client.get(reverse("new_version", args=[version.definition.pk])).content.decode()
 

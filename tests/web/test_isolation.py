@@ -11,6 +11,7 @@ from experiments.models import ClusterRules, Node
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 from tests.web.test_sharing import everything
+from tests.web.text import one_line
 
 RUN_PAGES = ("run", "run_overview", "run_logs", "run_media", "run_results")
 SAID = "This studio&#x27;s people trust each other"
@@ -23,7 +24,8 @@ def weak(studio: Seeded) -> Node:
 
 
 def page(client: object, name: str, *args: object, **query: str) -> str:
-    return client.get(reverse(name, args=args), query).content.decode().replace("&#39;", "&#x27;")  # type: ignore[attr-defined, no-any-return]
+    text = client.get(reverse(name, args=args), query).content.decode()  # type: ignore[attr-defined]
+    return one_line(text.replace("&#39;", "&#x27;"))
 
 
 def test_only_an_administrator_says_that_people_trust_each_other(studio: Seeded, as_: As, weak: Node) -> None:

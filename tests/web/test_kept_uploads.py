@@ -20,6 +20,7 @@ from experiments.ops import installation
 from tests import cast
 from tests.conftest import Said
 from tests.web.conftest import As, code, definition_form
+from tests.web.text import one_line
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def test_without_script_the_definition_on_the_experiments_form_keeps_its_zip(pro
 def test_data_files_are_kept_and_become_the_data_asset(project: Project, bob: User, as_: As) -> None:
     address, files = reverse("new_data", args=[project.pk]), [SimpleUploadedFile("a.csv", b"1,2\n"), SimpleUploadedFile("b.csv", b"")]
     page = as_(bob).post(address, {"name": "", "description": "d", "upload": files}).content.decode()
-    assert "2 files, 4 B, uploaded" in page
+    assert "2 files, 4 B, uploaded" in one_line(page)
     sent = {"name": "digits", "description": "d", "kept": kept_in(page)}
     addresses = {as_(bob).post(address, sent).url for _ in range(2)}
     asset = DataAsset.objects.get()

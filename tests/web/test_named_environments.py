@@ -17,6 +17,7 @@ from tests.conftest import Said
 from tests.web import wmla
 from tests.web.conftest import As, definition_form
 from tests.web.seed import Seeded
+from tests.web.text import one_line
 
 pytestmark = pytest.mark.django_db
 
@@ -135,7 +136,7 @@ def test_the_forms_of_definitions_offer_it(as_: As, project: Project, alice: Use
     version = DefinitionVersion.objects.get()
     assert (version.packages, str(version.named)) == ("named", "vision version 1")
     page = shown(client.get(reverse("definition", args=[version.definition.pk])))
-    assert f'<a href="{at("", environment)}">vision version 1</a>' in page
+    assert f'<a href="{at("", environment)}">vision version 1</a>' in one_line(page)
     services.retire_named_environment(environment, by=dora, retired=True)
     assert value not in shown(client.get(new))
     refused = client.post(new, definition_form(packages=f"named:{environment.pk}"))
@@ -192,6 +193,6 @@ def test_a_missing_package_is_to_be_added_where_the_packages_come_from(as_: As, 
     run = services.run_experiment(made, by=alice)[0]
     advice = "ModuleNotFoundError: No module named 'rich'. The package rich is not installed where scripts run: add a line"
     TrainingRun.objects.filter(pk=run.pk).update(state="failed", error_message=advice)
-    assert "no file of the upload adds to them: ask an administrator" in shown(as_(alice).get(reverse("run", args=[run.pk])))
+    assert "no file of the upload adds to them: ask an administrator" in one_line(shown(as_(alice).get(reverse("run", args=[run.pk]))))
     DefinitionVersion.objects.update(packages="own", named=None)
     assert "no file of the upload" not in shown(as_(alice).get(reverse("run", args=[run.pk])))

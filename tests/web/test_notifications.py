@@ -17,6 +17,7 @@ from experiments.runs import states
 from tests import cast
 from tests.web.conftest import As
 from tests.web.seed import Seeded
+from tests.web.text import one_line
 
 pytestmark = pytest.mark.usefixtures("said")
 HOOK = {"url": "https://1.1.1.1/hook", "kinds": [NotificationKind.FAILED]}
@@ -26,6 +27,32 @@ def fail(project: Project, by: User, name: str = "rates") -> Notification:
     run = cast.run(project, by=by, name=name)
     states.transition(run, "failed", reason="no data", now=timezone.now())
     return Notification.objects.get(run=run)
+
+
+def test_each_notification_leads_to_what_it_is_about(studio: Seeded, as_: As) -> None:
+    bob = User.objects.get(username="bob")
+    Notification.objects.filter(person=bob).delete()
+    about = {
+        NotificationKind.COMPLETED: {"run": studio.completed},
+        NotificationKind.MEMBER: {"project": studio.digits},
+        NotificationKind.SLOT: {},
+        NotificationKind.CHANGED: {},
+    }
+    for kind, what in about.items():
+        Notification.objects.create(person=bob, kind=kind, at=timezone.now(), text=kind.label[:50], **what)
+    page = one_line(as_(bob).get(reverse("notifications")).content.decode())
+    leads = {
+        text: (icon, to)
+        for icon, to, text in re.findall(
+            r'icons.svg#([a-z-]+)"/></svg> <div class="grow"><a href="([^"]+)" data-read="[^"]+"><bdi>([^<]+)', page
+        )
+    }
+    assert list(leads.values())[::-1] == [
+        ("checkmark--filled", reverse("run", args=[studio.completed.pk])),
+        ("group", reverse("project", args=[studio.digits.pk])),
+        ("warning--alt--filled", reverse("cluster") + "#nodes"),
+        ("edit", reverse("notifications")),
+    ]
 
 
 def test_who_may_see_a_run_sets_thresholds_of_their_own(studio: Seeded, as_: As) -> None:
@@ -94,7 +121,9 @@ def test_the_bell_counts_what_is_unread_and_following_one_reads_it(project: Proj
     assert "2 unread" in client.get(reverse("projects")).content.decode()
     listed = client.get(reverse("notifications")).content.decode()
     assert all(f"rates (run {each.run_id}) has failed: no data" in listed for each in (notification, same)), "of one name, and told apart"
-    assert f'href="{reverse("run", args=[notification.run_id])}" data-read="{reverse("notification", args=[notification.pk])}"' in listed
+    assert f'href="{reverse("run", args=[notification.run_id])}" data-read="{reverse("notification", args=[notification.pk])}"' in one_line(
+        listed
+    )
     assert client.get(reverse("notification", args=[notification.pk])).status_code == 405, "who only looks at an address reads nothing"
     assert "2 unread" in client.get(reverse("notifications"), {"part": "bell"}).content.decode()
     assert client.post(reverse("notification", args=[notification.pk])).status_code == 204

@@ -13,6 +13,7 @@ from experiments.files import runfiles
 from experiments.models import ClusterRules, Node, Project, Slot, TrainingRun, User
 from tests import cast
 from tests.web.conftest import As
+from tests.web.text import one_line
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_its_pages_say_what_it_has_on_which_machine(wide: TrainingRun, alice: Us
     assert "4 on alpha, 2 on beta" in page
     assert "CPU 0 on beta" in client.get(reverse("run_overview", args=[wide.pk])).content.decode()
     cluster = client.get(reverse("cluster")).content.decode()
-    assert "alpha: CPU 0, CPU 1, CPU 2, CPU 3; beta: CPU 0, CPU 1" in cluster
+    assert "alpha: CPU 0, CPU 1, CPU 2, CPU 3; beta: CPU 0, CPU 1" in one_line(cluster)
     assert "beta.lab" in client.get(reverse("node", args=["beta"])).content.decode()
 
 

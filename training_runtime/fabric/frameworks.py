@@ -30,7 +30,7 @@ OLD_KERAS = (
 TORCH_ONLY = "{} is for PyTorch models: leave it out with a Keras model, whose loss and layers do the same in compute_loss and call"
 
 
-class Given(Protocol):
+class ModelArguments(Protocol):
     """What FabricModel was given."""
 
     model: Any
@@ -45,7 +45,7 @@ class Given(Protocol):
     keras_custom_objects: dict[str, Any] | None
 
 
-def backend_of(given: Given) -> Kind:
+def backend_of(given: ModelArguments) -> Kind:
     """Which it is, in the words of FABRIC_BACKEND, which says so from now on. Raises UserError for what cannot be trained."""
     if kind.is_old_keras(given.model):
         raise UserError(OLD_KERAS)
@@ -60,7 +60,7 @@ def backend_of(given: Given) -> Kind:
     return found
 
 
-def _check_torch(given: Given) -> None:
+def _check_torch(given: ModelArguments) -> None:
     if not isinstance(given.model, nn.Module):
         raise UserError(f"model must be a torch.nn.Module or a Keras model, not {type(given.model).__name__}")
     if not isinstance(given.optimizer, torch.optim.Optimizer):
@@ -74,7 +74,7 @@ def _check_torch(given: Given) -> None:
         warnings.warn("keras_custom_objects has no meaning for a PyTorch model and is ignored", stacklevel=4)
 
 
-def _check_keras(given: Given) -> None:
+def _check_keras(given: ModelArguments) -> None:
     from training_runtime.elastic.keras import making
 
     for name in ("fn_step_train", "fn_test"):
@@ -83,7 +83,7 @@ def _check_keras(given: Given) -> None:
     making.check(given.model, given.loss_function, given.optimizer, given.user_callbacks)
 
 
-def parts(given: Given, backend: Kind, *, seed: int, batch_size: int) -> Parts:
+def parts(given: ModelArguments, backend: Kind, *, seed: int, batch_size: int) -> Parts:
     if backend == "pytorch":
         return Parts(given.model, given.loss_function, given.optimizer, given.metrics)
     from training_runtime.elastic.keras import making
@@ -98,7 +98,7 @@ def parts(given: Given, backend: Kind, *, seed: int, batch_size: int) -> Parts:
     )
 
 
-def _example(given: Given, seed: int, batch_size: int, collate: Any) -> Any:
+def _example(given: ModelArguments, seed: int, batch_size: int, collate: Any) -> Any:
     """Inputs of the first samples, for which the datasets function is called once more than otherwise."""
     assert given.datasets_function is not None
     with _apart():

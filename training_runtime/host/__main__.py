@@ -18,7 +18,7 @@ from training_runtime import storage
 from training_runtime.errors import HostBusy
 from training_runtime.host import adoption, state
 from training_runtime.host.meter import disk_values, disk_watch, node_facts
-from training_runtime.host.meter.free_space import Watch
+from training_runtime.host.meter.free_space import FreeSpaceWatch
 from training_runtime.host.node import Node
 from training_runtime.host.runs import fabric
 from training_runtime.host.sandbox import cgroup_bases, kernel, probe
@@ -74,7 +74,7 @@ def _lock(path: Path, settings: Settings) -> IO[str]:
 
 def _serve(settings: Settings) -> int:
     kernel.become_subreaper()
-    watch = Watch(settings.home / "runs", settings.folder / "reserve", settings.marks, node=settings.node)
+    watch = FreeSpaceWatch(settings.home / "runs", settings.folder / "reserve", settings.marks, node=settings.node)
     watch.look(time.monotonic())  # before anything is written: there may be no room but the reserve
     storage.patiently(lambda: fabric.build(settings.folder), say=log.error)
     abilities = storage.patiently(lambda: probe.strongest(settings.folder, settings.policy), say=log.error)
@@ -93,7 +93,7 @@ def _serve(settings: Settings) -> int:
             adoption.adopt(node, saved, now=time.monotonic())
     identity = node_facts.identity(settings.folder)
     facts = node_facts.gather(settings.node, abilities, address=settings.address, identity=identity)
-    return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ), room=watch).run()
+    return Supervisor(settings, node=node, facts=facts, abilities=abilities, own_environment=dict(os.environ), space=watch).run()
 
 
 def _groups(settings: Settings) -> Groups:

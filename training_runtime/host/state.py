@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Told:
+class SentMembers:
     """A Members message that was sent: its revision and slot ids."""
 
     revision: int
@@ -46,7 +46,7 @@ class SavedRun:
     uid: int | None
     result_dir: str
     journal_start: int
-    told: tuple[Told, ...]
+    told: tuple[SentMembers, ...]
     workers: tuple[Worker, ...]
     exit_code: int | None
     interrupted: bool

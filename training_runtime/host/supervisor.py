@@ -5,33 +5,28 @@ Signals and sockets only change facts; the loop alone acts. It polls only what t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
 import signal
 import socket
 import time
-from pathlib import Path
 
-from training_runtime import storage, watchdog
-from training_runtime.errors import SandboxRefused
+from training_runtime import watchdog
 from training_runtime.host import reconcile
 from training_runtime.host.actions import Action, AskToStop, Decline, Forget, Kill, KillDriver, KillWorkers, Start, TellMembers, Terminate
 from training_runtime.host.environments.builds import Environments
 from training_runtime.host.lease import Lease
 from training_runtime.host.meter.disk_watch import DiskWatch
-from training_runtime.host.meter.free_space import Watch
+from training_runtime.host.meter.free_space import FreeSpaceWatch
 from training_runtime.host.meter.utilization import meter_of
 from training_runtime.host.node import Node
-from training_runtime.host.runs import begin, ending, script_environment, talk
-from training_runtime.host.runs.launch import Launch
+from training_runtime.host.runs import begin, ending, talk
+from training_runtime.host.runs.launcher import Launcher
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sandbox.levels import Abilities
 from training_runtime.host.server import StudioServer
 from training_runtime.host.settings import Settings
-from training_runtime.host.spares.pool import Spares
-from training_runtime.host.spares.warm_handle import WarmProcess
 from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation, WantedRun
 
 log = logging.getLogger(__name__)
@@ -48,21 +43,27 @@ class Supervisor:
     """Made once per process; `run` returns when the host is to end, with nothing left running."""
 
     def __init__(
-        self, settings: Settings, *, node: Node, facts: NodeFacts, abilities: Abilities, own_environment: dict[str, str], room: Watch
+        self,
+        settings: Settings,
+        *,
+        node: Node,
+        facts: NodeFacts,
+        abilities: Abilities,
+        own_environment: dict[str, str],
+        space: FreeSpaceWatch,
     ) -> None:
         self._settings = settings
         self._node = node
         self._facts = facts
-        self._abilities = abilities
         self._wanted: dict[int, WantedRun] | None = None
         self._shutdown_since: float | None = None
         self._hurried = False
-        self._warm_environment = script_environment.warm_environment(own_environment, home=str(settings.folder))
-        self._warm = WarmProcess(preload=settings.preload, environment=self._warm_environment, log_file=settings.folder / "warm.log")
         self._server = StudioServer(node, on_apply=self._on_apply, look=self._observation)
         self._environments = Environments(settings, node=node, abilities=abilities, own=own_environment, base=facts.base)
-        self._spares = Spares(settings, node=node, fork=self._warm.fork, gpus=bool(facts.gpus))
-        self._room = room
+        self._launcher = Launcher(
+            settings, node=node, abilities=abilities, environments=self._environments, own=own_environment, gpus=bool(facts.gpus)
+        )
+        self._space = space
         self._disk = DiskWatch(settings, node=node)
         self._meter = meter_of(facts.gpus)
         self._lease = Lease(settings.lease_s, now=time.monotonic())
@@ -79,8 +80,7 @@ class Supervisor:
         """The exit status: 0, or 1 where processes could not be killed within the time a shutdown may take."""
         self._listen_to_signals()
         self._environments.begin()
-        self._spares.begin()
-        self._start_warm()
+        self._launcher.begin()
         wake_at: float | None = None
         while not self._is_done() and not self._gives_up(time.monotonic()):
             self._pinger.turn(time.monotonic())
@@ -97,9 +97,9 @@ class Supervisor:
         self._do_what_is_due(time.monotonic())
         self._meter.sample_if_due(self._node.runs.values())
         wake_at = self._settle()
-        self._look_at_spares(time.monotonic())
+        self._launcher.look_at_spares(time.monotonic())
         slots = {run.group: len(run.holding()) for run in self._node.runs.values() if run.phase != "ended"}
-        self._node.groups.settle(slots | self._environments.groups() | self._spares.groups())
+        self._node.groups.settle(slots | self._environments.groups() | self._launcher.spares.groups())
         self._tell_subscribers(time.monotonic())
         return wake_at
 
@@ -124,9 +124,9 @@ class Supervisor:
 
     def _pause(self, wake_at: float | None) -> float:
         """Seconds until something is due by the clock."""
-        due = [wake_at, self._warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
-        due += [self._disk.due, self._spares.due, self._lease.due(time.monotonic())]
-        due += [self._room.due if self._node.runs or self._room.problem or self._node.unsaved else None]
+        due = [wake_at, self._launcher.warm.restart_at, *(run.retry_at for run in self._node.runs.values())]
+        due += [self._disk.due, self._launcher.spares.due, self._lease.due(time.monotonic())]
+        due += [self._space.due if self._node.runs or self._space.problem or self._node.unsaved else None]
         due += [self._pushed_growth.get(run, 0.0) + _GROWTH_PAUSE_S for run in self._node.grown]
         now = time.monotonic()
         return max(0.0, min([at - now for at in due if at is not None], default=_SAFETY_NET_S))
@@ -136,10 +136,8 @@ class Supervisor:
         self._tell_subscribers(time.monotonic())
         self._server.close()
         self._environments.end()
-        self._spares.end()
         self._disk.end()
-        self._node.unwatch(self._warm)
-        self._warm.end()
+        self._launcher.end()
         self._node.groups.end()
         if not self._is_done():
             left = {run.run: run.stuck for run in self._node.runs.values() if run.phase != "ended"}
@@ -183,15 +181,12 @@ class Supervisor:
             if pid == 0:
                 break
             self._node.helpers.discard(pid)
-            if pid == self._warm.pid:
-                self._warm.reaped()
+            if pid == self._launcher.warm.pid:
+                self._launcher.warm.reaped()
             elif pid in drivers:
                 self._node.reaped[pid] = os.waitstatus_to_exitcode(status)
-        for run in self._in_phase("clearing"):
+        for run in [run for run in self._node.runs.values() if run.phase == "clearing"]:
             ending.check_cleared(self._node, run)
-
-    def _in_phase(self, phase: reconcile.Phase) -> list[LiveRun]:
-        return [run for run in self._node.runs.values() if run.phase == phase]
 
     def _on_apply(self, message: Apply) -> None:
         if any(run.found and run.phase != "ended" for run in self._node.runs.values()):
@@ -233,7 +228,7 @@ class Supervisor:
                 now=now,
                 rules=self._settings.rules,
                 shutdown_since=self._shutdown_since,
-                storage=self._room.problem or self._node.unsaved,
+                storage=self._space.problem or self._node.unsaved,
                 lease=self._lease.problem(now),
             )
             if not decision.actions:
@@ -278,86 +273,35 @@ class Supervisor:
         spec = self._wanted[action.run].spec
         counts = {"restarts": action.restarts, "losses": action.losses}
         run = begin.record(self._node, spec, attempt=action.attempt, reason=action.reason, **counts)
-        self._launch_if_possible(run)
-
-    def _launch_if_possible(self, run: LiveRun) -> None:
-        if not self._warm.ready:
-            run.problem = "waiting for the warm process" + (f": {self._warm.problem}" if self._warm.problem else "")
-            return
-        assert run.spec is not None
-        if run.remote and run.spec.meeting is None and not begin.driver_has_begun(run.spec):
-            run.problem, run.retry_at = "waiting for the run's driver on its own machine", time.monotonic() + _LOOK_S
-            return
-        packages = self._environments.path(run.spec.environment) if run.spec.environment else None
-        if run.spec.environment and packages is None:
-            run.problem, run.retry_at = "its environment is not there, it is built again", time.monotonic() + _LOOK_S
-            return
-        run.problem = ""
-        try:
-            orders = self._compose(run, packages)
-        except (SandboxRefused, OSError) as error:
-            if storage.cause(error):
-                begin.put_off(run, str(error))
-            else:
-                begin.refuse(self._node, run, str(error))
-            return
-        if not self._spares.give(run, orders):
-            begin.launch(self._node, run, orders, self._warm.fork)
-
-    def _compose(self, run: LiveRun, packages: Path | None) -> Launch:
-        return begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._warm_environment, packages=packages)
-
-    def _look_at_spares(self, now: float) -> None:
-        for run in [run for run in self._node.runs.values() if run.imported]:
-            modules, run.imported = run.imported, ()
-            with contextlib.suppress(SandboxRefused, OSError):
-                if run.spec is not None and (packages := self._environments.path(run.spec.environment)) is not None:
-                    self._spares.note(self._compose(run, packages), modules)
-        self._spares.look(now, built=self._environments.folders)
+        self._launcher.launch(run)
 
     def _do_what_is_due(self, now: float) -> None:
         """What the clock brings: failed launches and connections tried again, the warm process restarted, leftovers looked at."""
-        if now >= self._room.due:
-            self._look_for_room(now)
+        if now >= self._space.due:
+            self._look_at_space(now)
         self._disk.look_if_due(now)
         if now >= self._renewed_at + _SAFETY_NET_S:
             self._renewed_at = now
             self._server.renew()
-        if self._warm.restart_at is not None and now >= self._warm.restart_at:
-            self._start_warm()
+        self._launcher.restart_warm_if_due(now)
         for run in tuple(self._node.runs.values()):
             if run.retry_at is not None and now >= run.retry_at:
                 run.retry_at = None
                 if run.phase == "alive":
                     talk.connect(self._node, run)
                 elif run.phase == "launching":  # or when the warm process is ready, if it is not now
-                    self._launch_if_possible(run)
+                    self._launcher.launch(run)
             if run.phase == "clearing":
                 ending.look_for_writing(run, now=now)
                 ending.check_cleared(self._node, run)
             elif run.phase == "alive" and now >= run.looked_at + _LOOK_S:
                 ending.look_at(run, now=now)
 
-    def _look_for_room(self, now: float) -> None:
+    def _look_at_space(self, now: float) -> None:
         if self._node.unsaved:
             self._node.save()
-        if self._room.look(now, unsaved=self._node.unsaved):
+        if self._space.look(now, unsaved=self._node.unsaved):
             self._node.changed = True
-
-    def _start_warm(self) -> None:
-        self._warm.start()
-        self._node.warm_pid = self._warm.pid
-        self._node.watch(self._warm, self._on_warm)
-
-    def _on_warm(self, _mask: int) -> None:
-        before = self._warm.fileno()
-        if not self._warm.receive(time.monotonic()):
-            self._node.unwatch(before)
-        self._node.changed = True
-        if self._warm.ready:
-            for run in self._in_phase("launching"):
-                if run.gate is None and not run.pid:
-                    self._launch_if_possible(run)
 
     def _observation(self, *, measured: bool = True) -> Observation:
         runs = tuple(self._seen(run, measured=measured) for _, run in sorted(self._node.runs.items()))
@@ -365,8 +309,8 @@ class Supervisor:
             revision=self._node.revision,
             node=self._facts,
             runs=runs,
-            warm=self._warm.ready,
-            storage_problem=self._room.problem,
+            warm=self._launcher.warm.ready,
+            storage_problem=self._space.problem,
             gpus=self._meter.health(),
             environments=self._environments.seen() if measured else None,
             folders=self._environments.folders() if measured else None,

@@ -60,7 +60,7 @@ class Supply:
 
 
 @dataclass(slots=True)
-class Apart:
+class AnyMachine:
     """Several machines, one of which has to have all that a run needs."""
 
     machines: list[Supply]
@@ -93,7 +93,7 @@ def forecast(shares: Shares, *, rules: Rules) -> dict[int, Forecast]:
         for demand in shares.demands.values()
         if demand.size and demand.run.remaining_s is not None
     )
-    supplies: dict[Pool, Supply | Apart] = {}
+    supplies: dict[Pool, Supply | AnyMachine] = {}
     machines = _machines(ends, shares) if shares.limits.machines else {}
     found: dict[int, Forecast] = {}
     for position, demand in enumerate(waiting, start=1):
@@ -155,12 +155,14 @@ def _supply(
     *,
     shares: Shares,
     rules: Rules,
-) -> Supply | Apart:
+) -> Supply | AnyMachine:
     kind, name, nodes = pool
     limits = shares.limits
     if kind == "device" and limits.machines:
         # The same supplies for everybody: what is promised to one is promised to nobody else.
-        return Apart([each for (device, node), each in machines.items() if name in (None, device) and (nodes is None or node in nodes)])
+        return AnyMachine(
+            [each for (device, node), each in machines.items() if name in (None, device) and (nodes is None or node in nodes)]
+        )
     if kind == "device":
         free = sum(limits.left(device) for device in limits.domains if name in (None, device))
         return Supply([end for end in ends if name is None or shares.demands[end[2]].device == name], free)

@@ -52,7 +52,7 @@ class Nursery:
         self._commands = ours
 
     def loader(self) -> Loader:
-        """A new one. Raises OSError where the nursery is gone or there is no memory."""
+        """Start a loader. Raises OSError if the nursery is gone or there is no memory."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         rooms = (os.memfd_create("edt-batch"), os.memfd_create("edt-batch"))
         socket.send_fds(self._commands, [b"loader"], [theirs.fileno(), *rooms])
@@ -60,7 +60,7 @@ class Nursery:
         return Loader(ours, rooms)
 
     def close(self) -> None:
-        """The nursery and its loaders are gone, and reaped, when this returns."""
+        """End the nursery and its loaders; all are reaped when this returns."""
         self._commands.close()
         os.waitpid(self._pid, 0)
 
@@ -74,7 +74,7 @@ class Loader:
         self._fetched = 0
 
     def ask(self, task: Any) -> None:
-        """Raises LoaderFailed where it is gone."""
+        """Give the loader a task. Raises LoaderFailed if it is gone."""
         try:
             self.channel.send(pickle.dumps(task))
         except OSError as error:
@@ -82,7 +82,7 @@ class Loader:
         self.tasks.append(task)
 
     def fetch(self) -> tuple[Any, Any]:
-        """(task, batch) of the oldest task that is with it; waits for it. Raises LoaderFailed."""
+        """Wait for the oldest task that was given; returns (task, batch). Raises LoaderFailed."""
         try:
             answer = self.channel.recv(4096)
         except OSError:
@@ -128,7 +128,7 @@ def _nurse(worker: int, commands: socket.socket, load: Load) -> NoReturn:
 
 
 def _serve(parent: int, channel: socket.socket, rooms: tuple[int, int], load: Load) -> NoReturn:
-    """Load what is asked for until the worker closes its end."""
+    """The loader's loop: load each requested batch, until the worker closes its end."""
     try:
         die_with_parent(parent)
         count = 0

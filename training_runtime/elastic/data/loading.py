@@ -46,7 +46,7 @@ class Task:
 
 
 class Feed:
-    """Made before anything in the worker has started a thread or a device: loaders are forked from what is there now."""
+    """The batches of one worker. Created before the worker has started a thread or a device, because loaders are forked from its state."""
 
     def __init__(self, job: Job, shape: RunPlan, *, devices: bool, warn: Callable[[str], None]) -> None:
         self._job, self._shape, self._devices, self._warn = job, shape, devices, warn
@@ -71,11 +71,12 @@ class Feed:
     # -- what is needed
 
     def engine(self, unit: WorkItem, m: int) -> Task:
-        """The batch of engine m in a step."""
+        """The task of engine m's batch in a step."""
         return Task("load", (unit.epoch, unit.index, m), tuple(self._order(unit.epoch)[self._shape.span(unit.index, m)]))
 
     def prepare(self, step: int) -> None:
-        """Before this worker is a member: others have done `step`. The order of a million samples takes longer than many a step."""
+        """Prepare for `step`, which others have done, before this worker is a member: ordering a million samples takes longer than many
+        steps."""
         self._order(min(step // self._shape.steps_per_epoch, self._shape.epochs - 1))
 
     def _order(self, epoch: int) -> Order | script_sampler.Drawn | streams.InOrder:
@@ -94,7 +95,7 @@ class Feed:
         return Task("test load", (epoch, batch, 0), tuple(self._shape.test_span(batch)))
 
     def following(self, position: int, rank: int, workers: int, *, after: int = -1) -> Iterator[Task]:
-        """What `rank` of so many workers needs from the unit after `position` on; of that unit itself the engines after `after`."""
+        """The tasks that `rank` needs, in order, starting with the unit after `position`; of that unit only the engines after `after`."""
         for t in range(position, self._shape.length):
             unit = self._shape.unit(t)
             if unit.kind == "step":
@@ -141,12 +142,12 @@ class Feed:
         return batch
 
     def ahead(self, following: Iterator[Task]) -> None:
-        """Load the first of `following` while a device computes, where there will never be a loader to do that."""
+        """Load the first of `following` while a device computes, if there is never a loader to do it."""
         if self._nursery is None and self._stream is None and (task := next(following, None)) is not None and task.key not in self._ready:
             self._ready = {task.key: load_task(self._job, task, devices=self._devices)}
 
     def _fetch(self) -> None:
-        """Take in what has arrived."""
+        """Collect the batches that loaders have finished."""
         poll = select.poll()
         for loader in self._loaders:
             poll.register(loader.channel, select.POLLIN)
@@ -160,7 +161,7 @@ class Feed:
         self._ready[task.key] = batch
 
     def _ask(self, wanted: list[Task], current: Key) -> None:
-        """Ask for what nobody was asked for yet, from who has least to do."""
+        """Request the batches not requested yet, each from the least busy loader."""
         known = {current, *self._ready, *(task.key for loader in self._loaders for task in loader.tasks)}
         for task in wanted:
             idle = min(self._loaders, key=lambda loader: len(loader.tasks))
@@ -182,7 +183,7 @@ class Feed:
         return batch
 
     def _judge(self, began: float, ended: float, workers: int) -> None:
-        """Now and then: is another loader worth it?"""
+        """Decide from time to time whether to start another loader."""
         assert self._nursery is not None
         self._waited_s += ended - began
         self._count += 1
@@ -205,7 +206,8 @@ class Feed:
         return None
 
     def _spare(self, workers: int) -> int:
-        """Processors that nobody needs: this run's threads compute on some, others may be busy too. What its loaders did does not count."""
+        """The number of idle processors: not used by this run's threads or by other processes. The use by its own loaders does not
+        count."""
         others = self._processors.busy() - workers * len(self._loaders)
         return round(self._processors.count - max(workers * torch.get_num_threads(), others))
 
@@ -215,7 +217,7 @@ class Feed:
 
 
 def another(have: int, most: int, *, waited: float, computes: bool, spare: int, workers: int) -> bool:
-    """Whether a worker that has so many loaders should get one more: where it spends too much of its time on waiting for data, and the
+    """Whether a worker with this many loaders should get one more: it spends too much of its time waiting for data, and the
     loader will not take a processor from a worker. Loading that `computes` needs one of the `spare` processors, which the workers share;
     loading that waits for a disk does not."""
     if have >= most or waited < WORTH:
@@ -224,7 +226,7 @@ def another(have: int, most: int, *, waited: float, computes: bool, spare: int, 
 
 
 def load_task(job: Job, task: Task, *, devices: bool = False) -> Any:
-    """Load a batch from its seed, wherever."""
+    """Load a batch from its seed: the same in any process."""
     seed_everything(derive(job.seed, *task.place, task.purpose), devices=devices)
     data = job.train_set if task.purpose == "load" else job.test_set
     if isinstance(data, streams.Stream):

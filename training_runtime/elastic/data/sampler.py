@@ -139,7 +139,7 @@ def seed_everything(value: int, *, devices: bool = True) -> None:
 
 
 def generator_states() -> tuple[Any, ...]:
-    """Where the generators of the processor stand that `seed_everything` seeds."""
+    """The states of the CPU generators that `seed_everything` seeds."""
     numpy = sys.modules.get("numpy")
     return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
 

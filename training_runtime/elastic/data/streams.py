@@ -97,7 +97,7 @@ class Stream:
         return _Epoch(self, epoch * self.samples)
 
     def settle(self, number: int) -> None:
-        """All samples before `number` are in the state."""
+        """Advance the position to sample `number`: all samples before it have been trained."""
         if number == self.position.number:
             return
         reader = self._reader_before(number, last=number - 1)  # through the end of a pass, whose sum is that of all who have come here
@@ -111,7 +111,7 @@ class Stream:
         self._kept.clear()
 
     def approach(self, number: int) -> None:
-        """Go through what comes before `number`, where others would have to wait for that later."""
+        """Read the samples before `number` now, so that others need not wait for it later."""
         if self.resumes:
             return
         reader = self._reader_before(number)
@@ -187,7 +187,7 @@ class _Reader:
 
     @contextlib.contextmanager
     def drawing(self) -> Iterator[None]:
-        """Inside all generators stand where the stream has left them; outside they stay where they are."""
+        """Context in which all generators have the states that the stream left them in; outside they keep their own."""
         outside, self.broken = generator_states(), True
         try:
             if self.states is not None:
@@ -251,7 +251,7 @@ def is_stream(data: Any) -> bool:
 
 
 def length_of(data: Any) -> int | None:
-    """None where it has none."""
+    """The stream's length in samples; None if it has none."""
     try:
         return len(data)
     except (TypeError, NotImplementedError):
@@ -274,14 +274,14 @@ def check(stream: Stream) -> None:
 
 
 def _first(stream: Stream, turn: int) -> list[int]:
-    """Sums over the first samples of a pass."""
+    """Checksums over the first samples of a pass."""
     reader = _Reader(stream, turn, 0)
     with reader.drawing():
         return [checksum(sample, 0) for sample in islice(reader._passing(), LOOKED_AT)]
 
 
 def _goes_on(stream: Stream, first: list[int]) -> bool:
-    """Whether the stream, put where it was in the midst of these, gives the rest of them."""
+    """Whether the stream, restored to a position among these samples, yields the rest of them."""
     reader, half = _Reader(stream, 0, 0), len(first) // 2
     try:
         with reader.drawing():

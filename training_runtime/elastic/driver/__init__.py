@@ -1,3 +1,3 @@
-"""The driver of a run: where it begins (`main`), its watch over the workers of one train() (`coordinator`), who is in the next generation
-(`membership`), which worker hangs (`hang_detector`) or failed and why (`failures`), who keeps a slot too long (`release`), and the journal
-that comes of it all (`recorder`)."""
+"""The driver of a run: its entry point (`main`), the loop that runs the workers of one train() (`coordinator`), the members of the next
+generation (`membership`), the detection of workers that hang (`hang_detector`), fail (`failures`) or keep a slot too long (`release`), and
+the journal (`recorder`)."""

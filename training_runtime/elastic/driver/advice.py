@@ -1,5 +1,5 @@
-"""What a person can do about an error that scripts from elsewhere meet here: a package that is not there, a data folder that cannot be
-written to, a network that is closed."""
+"""What to do about errors that scripts written elsewhere often run into here: a missing package, a data folder that is read-only, a closed
+network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_CAUSES = 50
 
 
 def after(error: BaseException) -> str:
-    """Sentences to follow the error's message; nothing where there is none to give."""
+    """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
     found = found or _on_network(error)
     return f". {found}" if found else ""
@@ -64,7 +64,7 @@ def _on_missing(error: ImportError) -> str:
 
 
 def _on_refused(error: OSError) -> str:
-    """Of a folder that takes no files: MNIST(os.environ["DATA_DIR"], download=True)."""
+    """Advice for a folder that is read-only, as in MNIST(os.environ["DATA_DIR"], download=True)."""
     if error.errno not in _REFUSED or not isinstance(error.filename, (str, bytes)):
         return ""
     path = Path(os.fsdecode(error.filename))
@@ -75,7 +75,8 @@ def _on_refused(error: OSError) -> str:
 
 
 def _on_network(error: BaseException) -> str:
-    """Of an address that the run's network does not reach (EDT_NETWORK, see the node host); libraries raise theirs from it."""
+    """Advice for an address outside the run's network (EDT_NETWORK, set by the node host). Libraries raise their own errors from this
+    one."""
     reach = os.environ.get("EDT_NETWORK", "")
     if reach == "none" and any(isinstance(each, socket.gaierror) or each.errno in _UNREACHABLE for each in _below(error)):
         return f"{NO_NETWORK}."
@@ -86,7 +87,7 @@ def _on_network(error: BaseException) -> str:
 
 
 def _below(error: BaseException) -> Iterator[OSError]:
-    """The error and all it comes from; of urllib's the reason, and of requests' what it was made with."""
+    """Yield the error and its causes, including those that urllib and requests keep in attributes."""
     left: list[object] = [error]
     for _ in range(_MOST_CAUSES):
         if not left:

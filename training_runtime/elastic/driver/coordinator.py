@@ -1,4 +1,4 @@
-"""The driver's watch over one train(): it starts and ends workers, publishes generations, records what they report, and computes nothing.
+"""The driver's loop during one train(): starts and ends workers, publishes generations and records what workers report. Computes nothing.
 
 One loop, one thread. Events come from the host link, from the reports of fork server and workers, and from the ring of finished steps;
 after each round `membership.decide` says what to do. Only a worker that the fork server has reaped counts as gone: until then its slot is
@@ -36,7 +36,7 @@ DEATHS_OF_THE_FORK_SERVER, WITHIN_S = 10, 600.0  # so many in so short a time fa
 
 
 class Coordinator:
-    """One call of train(). `link` is None without the studio: then `slots` are used from start to end."""
+    """Runs one call of train(). Without the studio `link` is None, and `slots` are used from start to end."""
 
     def __init__(self, job: Job, recorder: Recorder, *, attempt: int, link: HostLink | None, slots: tuple[SlotRef, ...]) -> None:
         self.job, self.recorder, self.attempt, self.link = job, recorder, attempt, link
@@ -59,7 +59,7 @@ class Coordinator:
     # -- life
 
     def run(self) -> Outcome:
-        """Until the training is finished or stopped. Raises TrainingFailed with the user's error."""
+        """Train until the training has finished or was stopped. Raises TrainingFailed with the user's error."""
         self.fork_server = fork_server = ForkServer(self.job, self.link.leave if self.link is not None else lambda: None)
         self.remote_nodes = RemoteNodes(self.job, fork_server, self.link)
         self.worker_table = WorkerTable(fork_server, self.remote_nodes)
@@ -83,7 +83,7 @@ class Coordinator:
             self.link.hold((), forking=False)
 
     def interrupt(self, reason: str) -> None:
-        """Stop at the next step boundary. From a signal handler."""
+        """Stop at the next step boundary. Safe to call in a signal handler."""
         self.stopping = self.reason = reason
         if self.fork_server is not None:
             os.eventfd_write(self.fork_server.wake_fd, 1)
@@ -120,7 +120,7 @@ class Coordinator:
         return "stopped" if self.stopping and not self.done else "completed"
 
     def _is_stopped(self) -> bool:
-        """Nothing trains any more, but the host may still want something."""
+        """Whether the training has stopped while the host may still have requests."""
         self._poll_host()
         return bool(self.stopping)
 
@@ -145,7 +145,8 @@ class Coordinator:
                 self._lose(machine)
 
     def _start_anew(self, fork_server: ForkServer, why: str) -> None:
-        """The fork server has died, or cannot be heard: its workers write down their state, from which a new one's go on."""
+        """Replace a fork server that has died or does not answer: its workers save their state, and the new one's workers resume from
+        it."""
         self._read_all()  # who was forked last
         too_often = self.fork_server_deaths.happened(time.monotonic(), step=self.recorder.last_step) >= DEATHS_OF_THE_FORK_SERVER
         self.remote_nodes.end(over=False)
@@ -170,7 +171,7 @@ class Coordinator:
         return None
 
     def _start_spawned(self, fork_server: ForkServer, report: reports.Unforkable) -> None:
-        """The datasets function has made a fork of its process unsafe."""
+        """Start workers as new processes, because the datasets function has made forking unsafe."""
         self.unforkable = None
         self.recorder.write(journal.Warned(fork_server.start_spawned(report)))
 
@@ -207,7 +208,7 @@ class Coordinator:
                 self.segment.bells[worker_id].ring()  # it may wait for room
 
     def _handle(self, report: reports.Report) -> None:
-        """One report of the fork server, of a worker, or of another machine."""
+        """Handle one report of the fork server, of a worker, or of another machine."""
         match report:
             case reports.Sized(samples, test_samples):
                 if self.segment is None:
@@ -230,7 +231,7 @@ class Coordinator:
             case reports.Exited(worker_id, code):
                 self._exited(worker_id, code)
             case reports.Dying():
-                self.supervision.deaths.note(report)
+                self.supervision.causes.note(report)
             case reports.ForkServerFailed():
                 self.failure.add(report.where, report.traceback, advice=report.advice)
             case reports.Diverged():
@@ -257,7 +258,7 @@ class Coordinator:
             self.worker_table.settle()
 
     def _retire(self, word: int, position: int) -> None:
-        """All units are done: members may go (RETIRED), but for who writes the final model; when that is written, that one too (CLOSED)."""
+        """All units are done: let members exit (RETIRED), the writer of the final model last, once it is written (CLOSED)."""
         assert self.segment is not None
         self.retiring, self.last_position = True, position
         self.segment.say(word)
@@ -267,7 +268,7 @@ class Coordinator:
         self._retire(CLOSED, position)
 
     def _exited(self, worker_id: int, code: int, *, unheard: bool = False) -> None:
-        """A worker is reaped, or `unheard` of. What follows from a death on a slot that is still wanted is for `failures` to say."""
+        """A worker was reaped, or is `unheard` of. If it died on a slot that is still wanted, `failures` decides what follows."""
         ended = self.supervision.ended(self.worker_table, worker_id, code, segment=self.segment, generation=self.record.number)
         goodbye = self.segment is not None and self.segment.get(worker_id, STATE) == STATE_LEFT
         died = self.worker_table.exited(worker_id, code, said_goodbye=goodbye, over=self.done or bool(self.failure))
@@ -285,7 +286,7 @@ class Coordinator:
             self.recorder.write(journal.Warned(verdict.warning))
 
     def _look_after(self, fork_server: ForkServer, now: float) -> None:
-        """Who hangs or keeps a slot for too long is killed; its death is then answered like any other."""
+        """Kill workers that hang or keep a slot too long. Their deaths are then handled like any other."""
         if self.failure or not self.supervision.is_due(now):
             return
         durations = self.recorder.durations()
@@ -302,14 +303,14 @@ class Coordinator:
 
     @property
     def desired(self) -> tuple[SlotRef, ...]:
-        """The slots here, then those of other machines."""
+        """The slots that the run may use: those of this machine, then those of others."""
         return () if self.suspend else (*self.granted, *self.remote_nodes.slots())
 
     def _desired_ids(self) -> tuple[int, ...]:
         return () if self.stopping else tuple(slot.id for slot in self.desired)
 
     def _lose(self, machine: int) -> None:
-        """Nothing more will be heard from a machine; its own host sees to what may still run there."""
+        """Give up a machine that has gone silent. Its own host ends what may still run there."""
         self.remote_nodes.forget(machine)
         for worker in self.worker_table.on(machine):
             self._exited(worker.worker_id, -signal.SIGKILL, unheard=True)
@@ -335,8 +336,8 @@ class Coordinator:
         return None
 
     def _wind_up(self, segment: Segment) -> None:
-        """All units are done and their state is on the disk. Nobody joins, also who has been announced already; if the one who writes the
-        final model dies, another does that."""
+        """All units are done and their state is on disk. Nobody joins any more, even if announced. If the worker that writes the final
+        model dies, another writes it."""
         alive = self.worker_table.alive()
         late = (s.worker_id for s in alive if s.state in ("starting", "ready") or segment.get(s.worker_id, COMMITTED) < self.last_position)
         self.worker_table.discard(worker_id for worker_id in late if self.worker_table[worker_id].state != "left")
@@ -372,7 +373,7 @@ class Coordinator:
         self._tell_holding()
 
     def _discard_newcomers(self) -> None:
-        """Those that count on others for the state, who will not give it to them any more."""
+        """Discard newcomers: they wait for a state that nobody will send any more."""
         self.worker_table.discard(self.worker_table.those("starting", "ready"))
 
     def _publish(self, publish: membership.Publish) -> None:
@@ -388,7 +389,7 @@ class Coordinator:
         self.segment.publish(self.record, abort=publish.abort)
 
     def _begin_again(self, why: str) -> None:
-        """No worker holds the state any more: from the engine checkpoint, or from the start."""
+        """No worker holds the state any more: resume from the engine checkpoint, or start over."""
         self.worker_table.forget_the_dead()
         self._discard_newcomers()
         self.record, self.begun, self.recorder_feed.workers = GenerationRecord(self.generation, (), ()), True, 0

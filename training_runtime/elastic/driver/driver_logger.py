@@ -1,4 +1,4 @@
-"""The script's driver logger, in a thread of its own: a callback that writes to a slow disk or waits for a server holds up nobody.
+"""Calls the script's driver logger in a thread of its own, so that a slow callback never delays training.
 
 The thread reads the journal, so what it has not come to yet waits there and not in memory, and a driver that takes up a run of an earlier
 one tells its logger all from the first line. It runs only while nothing is forked (`pause`).
@@ -40,7 +40,7 @@ class EpochMeans:
 
 
 class DriverLogger:
-    """`callback` hears of the lines in the journal at `path`. All methods are for the driver's main thread."""
+    """Feeds `callback` the lines of the journal at `path`. All methods are to be called in the driver's main thread."""
 
     def __init__(self, callback: object, path: Path) -> None:
         self._logger, self._path = Logger(callback), path
@@ -59,7 +59,7 @@ class DriverLogger:
         self.feed()
 
     def feed(self) -> None:
-        """There may be more in the journal."""
+        """Tell the thread that the journal may have grown."""
         if self._batches is None or self._ended:
             return
         self._pausing = False
@@ -69,15 +69,15 @@ class DriverLogger:
             self._thread.start()
 
     def pause(self) -> None:
-        """Until it is fed again no thread runs; but a call that takes too long is not waited for."""
+        """Stop the thread until the next `feed`; a callback that takes too long is not waited for."""
         self._pausing = True
         self._news.set()
         if self._thread is not None:
             self._thread.join(PAUSE_S)
 
     def end(self, left: Callable[[], bool], *, silent: bool = False) -> bool:
-        """Let it come to the end of the journal, and end it; whether it has. `left`, asked again and again, says whether not to wait much
-        longer. `silent`: the training has failed, its on_train_end is not called."""
+        """Let the thread read the journal to its end, then stop it. Returns whether it got there. `left` is polled; once it is true, the
+        wait is cut short. `silent`: the training has failed, so on_train_end is not called."""
         self._silent, self._ending = silent, True
         until = float("inf")
         while self._batches is not None and not self._ended and time.monotonic() < until:
@@ -92,7 +92,7 @@ class DriverLogger:
         return self._batches is None or self._ended
 
     def take_complaints(self) -> list[str]:
-        """What is to be told of errors of the callback since the last time."""
+        """Warnings about errors of the callback since the last call."""
         return [self._said.popleft() for _ in range(len(self._said))]
 
     # -- in the thread
@@ -115,7 +115,7 @@ class DriverLogger:
         self._ended = True
 
     def _take(self) -> bool:
-        """One line, or what the journal has since; whether there was anything."""
+        """Process one line, or read what was added to the journal. Returns whether there was anything to do."""
         if not self._lines:
             batch = journal.read(self._path, self._offset, limit_bytes=_PIECE_BYTES)
             moved, self._offset = batch.end_offset > self._offset, batch.end_offset
@@ -134,7 +134,7 @@ class DriverLogger:
         return True
 
     def _call(self, action: Callable[[], None]) -> None:
-        """Telemetry that raises costs a warning, never a step."""
+        """Call the callback. An error in it becomes a warning and never fails a step."""
         try:
             action()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Why a worker died; what follows from it is decided in `failures`.
+"""Classifies why a worker died. What follows from it is decided in `failures`.
 
 Some deaths have a cause in what was being done: an exception, a fatal signal, a lack of memory, descriptors that the script has closed. Of
 the kernel's out-of-memory killer nothing tells but a counter of the whole machine.
@@ -21,23 +21,23 @@ _LATELY_S = 5.0
 
 
 class FailureCauses:
-    """Those of one run. `now` is seconds of a clock that only goes forward."""
+    """Collects evidence of why the workers of one run die. `now` is seconds of a clock that only goes forward."""
 
     def __init__(self, now: float) -> None:
         self._reports: dict[int, Dying] = {}
         self._before = self._lately = (now, kernel_kills())
 
     def look(self, now: float) -> None:
-        """Remember how often the kernel had killed a while ago. To be called now and then."""
+        """Sample the kernel's count of kills, to compare with after a death. Call it periodically."""
         if now > self._lately[0] + _LATELY_S:
             self._before, self._lately = self._lately, (now, kernel_kills())
 
     def note(self, report: Dying) -> None:
-        """A worker says what it is about to die of."""
+        """Record the error that a worker reports before it exits."""
         self._reports[report.worker_id] = report
 
     def cause(self, worker_id: int, code: int) -> Cause | None:
-        """What the worker of `worker_id` died of, by its exit code (-N: signal N); None where nothing points to itself."""
+        """The cause of death of `worker_id`, given its exit code (-N: signal N); None if there is no evidence."""
         report = self._reports.pop(worker_id, None)
         traceback, summary = (report.traceback, report.summary.rpartition(".errors.")[2]) if report is not None else ("", "")
         if code == EXHAUSTED:
@@ -56,7 +56,7 @@ class FailureCauses:
 
 
 def kernel_kills() -> int:
-    """How often the kernel of this machine has killed a process for lack of memory; 0 where it does not tell."""
+    """Number of processes that this machine's kernel has killed for lack of memory; 0 if it does not report it."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ def kernel_kills() -> int:
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that there is no memory left, of the machine or of a device."""
+    """Whether `error` is about memory that ran out, on the machine or on a device."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # torch's allocator for the CPU has no error class of its own.

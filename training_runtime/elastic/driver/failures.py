@@ -1,4 +1,4 @@
-"""Whose fault the end of a worker is, and what follows from it: facts in, verdict and reason out. Pure, standard library only.
+"""Decides what follows from the death of a worker: facts in, verdict and reason out. Pure, standard library only.
 
 A member's end costs the step in flight. Where it raised an exception, the step is done again once; if another process then raises the same
 at the same place, the script is at fault and the run fails with that traceback. A newcomer's end is never the run's while members live. A
@@ -65,8 +65,8 @@ class Verdict:
 
 
 class Recent:
-    """How often something happened within the last `window_s` seconds. What happened before the run had got on for GOT_ON_S, with steps
-    that were done meanwhile, is not counted."""
+    """Counts how often something happened within the last `window_s` seconds. Older occurrences are dropped once the run has made progress
+    for GOT_ON_S since."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -74,7 +74,7 @@ class Recent:
         self._step = 0
 
     def happened(self, now: float, *, step: int = 0) -> int:
-        """Once more, after this step; how often by now."""
+        """Count one more occurrence, after this step. Returns the count."""
         if self._times and step > self._step and now >= self._times[-1] + GOT_ON_S:
             self._times.clear()
         self._step = step
@@ -85,7 +85,7 @@ class Recent:
 
 
 class Failures:
-    """Those of one run. `now` is seconds of a clock that only goes forward."""
+    """The failures of one run. `now` is seconds of a clock that only goes forward."""
 
     def __init__(self) -> None:
         self._of_slot: defaultdict[int, Recent] = defaultdict(lambda: Recent(WINDOW_S))
@@ -96,11 +96,11 @@ class Failures:
         self._step = 0
 
     def resting(self, now: float) -> frozenset[int]:
-        """Slots that are left alone now."""
+        """The slots that get no worker for now."""
         return frozenset(slot for slot, until in self._until.items() if now < until)
 
     def judge(self, ended: Ended, now: float, *, step: int) -> Verdict:
-        """What follows from a death. `step`: the last one that is in the journal."""
+        """Decide what follows from a death. `step`: the last one in the journal."""
         count, pause_s = self._rest(ended, now)
         self._forget(ended.position, step)
         failed = None if ended.newcomer and ended.members else self._newcomer(ended) if ended.newcomer else self._member(ended)
@@ -109,7 +109,7 @@ class Failures:
         return Verdict(warning=_describe(ended, count, pause_s))
 
     def _rest(self, ended: Ended, now: float) -> tuple[int, float]:
-        """How often the slot has failed lately, and how long it is left alone therefore."""
+        """Leave the slot alone for a while. Returns how often it failed lately, and for how many seconds."""
         count = self._of_slot[ended.slot].happened(now)
         could_not_begin = ended.newcomer and ended.cause is not None
         exponent = count - (1 if could_not_begin else FREE + 1)
@@ -118,7 +118,7 @@ class Failures:
         return count, pause_s
 
     def _forget(self, position: int, step: int) -> None:
-        """What happened before units that have been done since. (`position` is of the one who died, who was as far as anybody.)"""
+        """Forget failures before units that have been done since. (`position` is that of the worker that died, which was as far as any.)"""
         for place in [place for place in self._places if place < position]:
             del self._places[place]
         for key in [key for key in self._raised if key[0] < position]:
@@ -127,7 +127,7 @@ class Failures:
             self._step, self._fruitless = step, set()
 
     def _newcomer(self, ended: Ended) -> tuple[str, str] | None:
-        """It was to be one of the first: the run fails where it was the last of them, or the others would end in the same way."""
+        """Judge the death of one of the first workers: the run fails if it was the last, or if the others would end the same way."""
         cause = ended.cause
         if cause is None:
             return self._without_progress(-ended.pid)
@@ -164,12 +164,12 @@ def _too_often(cause: Cause) -> tuple[str, str]:
 
 
 def _message(cause: Cause) -> str:
-    """The exception itself, which says most."""
+    """The last line of the traceback, which names the exception."""
     return cause.what.removeprefix("raised ") if cause.traceback else f"a worker {cause.what}"
 
 
 def _describe(ended: Ended, count: int, pause_s: float) -> str:
-    """What a person should know: a cause that the signal alone does not say, and a slot that is left alone."""
+    """The warning to show, if any: a cause that the signal does not reveal, or a slot that is left alone."""
     cause = ended.cause
     what = cause.what if cause is not None else "died"
     rest = f"; {count} workers have failed there within an hour, it is tried again in {pause_s:.0f} s" if pause_s and count > 1 else ""

@@ -1,7 +1,7 @@
-"""Which processes of a run show no life: the driver's look at the segment and at /proc, judged by `hang_rules`. It kills nobody.
+"""Detects hung processes of a run: reads heartbeats from the segment and states from /proc, and applies `hang_rules`. It kills nobody.
 
-Members are judged together, by who waits for whom. Everybody else has a patience of their own: newcomers that start, leavers that were let
-go, workers of a training that is done, and the fork server. Who is stopped by a signal is found wherever it is, before others wait for it.
+Members are judged together, by who waits for whom. Each other process has a time limit of its own: newcomers that start, members that are
+leaving, workers of a finished training, and the fork server. A process stopped by a signal is found before others wait for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_TIMES, _DOUBLED_S = 16.0, 3600.0
 
 
 @dataclass(frozen=True)
-class Found:
+class HungProcess:
     """A process that hangs: its worker id, or FORK_SERVER; `allowed_s` is how long it was given."""
 
     worker_id: int
@@ -31,12 +31,12 @@ class Found:
 
 
 class HangDetector:
-    """`setting`: seconds that somebody wants instead of a deadline that follows the steps. That one is doubled for an hour each time that
-    it ends a worker: work that is healthy and slow must not be ended again and again."""
+    """`setting`: a fixed deadline in seconds, instead of one derived from the length of steps. The derived one is doubled for an hour each
+    time it ends a worker, so that work that is slow but healthy is not ended again and again."""
 
     def __init__(self, setting: float | None) -> None:
         self._setting = setting
-        self._members, self._others = hang_rules.Watch(), hang_rules.Patience()
+        self._members, self._others = hang_rules.BarrierWatchdog(), hang_rules.TimeoutWatchdog()
         self._clock, self._looked = 0.0, float("-inf")
         self._times, self._doubled = 1.0, 0.0
 
@@ -49,22 +49,25 @@ class HangDetector:
         members: Iterable[int],
         durations: list[float],
         done: bool,
-    ) -> tuple[Found, ...]:
-        """Who of `workers` hangs. `members`: the worker ids that must meet; `durations`: of the last steps, in seconds."""
+    ) -> tuple[HungProcess, ...]:
+        """The processes among `workers` that hang. `members`: worker ids that meet at barriers; `durations`: of the last steps, in
+        seconds."""
         now = self._watched(now)
         limit_s = self._limit_s(durations, now)
         together = () if done else tuple(s for s in workers if s.worker_id in members)
         signs = {s.worker_id: _sign(segment, s) for s in together}
-        alone = {s.worker_id: _patience(segment, s, limit_s, meets=s.worker_id in signs, done=done) for s in workers}
-        found = {worker_id: alone[worker_id][1] for worker_id in self._others.lost(now, alone)}
+        alone = {s.worker_id: _timeout_of(segment, s, limit_s, meets=s.worker_id in signs, done=done) for s in workers}
+        found = {worker_id: alone[worker_id][1] for worker_id in self._others.expired(now, alone)}
         hung = self._members.hung(now, signs, limit_s)
         if self._setting is None and hung and not found:
             self._times, self._doubled = min(2 * self._times, _MOST_TIMES), now
         found = dict.fromkeys(hung, limit_s) | found
-        return tuple(Found(worker_id, allowed_s) for worker_id, allowed_s in found.items() if segment.get(worker_id, EXCUSED) != WAITS)
+        return tuple(
+            HungProcess(worker_id, allowed_s) for worker_id, allowed_s in found.items() if segment.get(worker_id, EXCUSED) != WAITS
+        )
 
     def _watched(self, now: float) -> float:
-        """Seconds that the driver has been looking: while it could not look, the workers may have waited for it."""
+        """Seconds for which the driver itself was running: while it was stopped, workers may have waited for it."""
         self._clock, self._looked = self._clock + min(max(0.0, now - self._looked), _LONGEST_LOOK_S), now
         return self._clock
 
@@ -74,11 +77,10 @@ class HangDetector:
         return self._times * hang_rules.deadline_s(durations, self._setting)
 
     def fork_server(self, now: float, pid: int, durations: list[float]) -> bool:
-        """Whether the fork server was stopped for too long. What it does otherwise is the user's own (the datasets function) or an
-        instant."""
+        """Whether the fork server was stopped for too long. While it runs it is never judged: it may be in the user's datasets function."""
         stopped = is_stopped(pid)
         allowed_s = min(hang_rules.deadline_s(durations, self._setting), hang_rules.STOPPED_S) if stopped else float("inf")
-        return bool(self._others.lost(now, {FORK_SERVER: (f"{pid} {stopped}", allowed_s)}))
+        return bool(self._others.expired(now, {FORK_SERVER: (f"{pid} {stopped}", allowed_s)}))
 
 
 def _sign(segment: Segment, worker: WorkerProcess) -> hang_rules.Sign:
@@ -91,7 +93,7 @@ def _sign(segment: Segment, worker: WorkerProcess) -> hang_rules.Sign:
     )
 
 
-def _patience(segment: Segment, worker: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
+def _timeout_of(segment: Segment, worker: WorkerProcess, limit_s: float, *, meets: bool, done: bool) -> tuple[str, float]:
     """What a worker shows by itself, and how long it may go on showing it. One that others meet at barriers is judged by that."""
     stopped = not worker.machine and is_stopped(worker.pid)
     if stopped:

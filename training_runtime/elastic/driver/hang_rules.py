@@ -1,8 +1,8 @@
 """Which member of a generation hangs: facts in, decision out. Pure, standard library only.
 
-A stopped or stuck process is not dead, so nothing tells of it but time. A member hangs when others wait for it at a barrier, or all stand
-still, and its heartbeat has not moved for longer than a deadline that follows the length of the steps. Somebody who waits never hangs; who
-has just been met begins anew.
+A stuck process is only known by the time that passes. A member hangs if others wait for it at a barrier, or all stand still, and its
+heartbeat has not moved for longer than a deadline derived from the length of the steps. A member that waits never hangs; its time starts
+anew when it has been met.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ EXCUSED_TIMES = 15.0  # or so many times the deadline where that is more
 
 @dataclass(frozen=True)
 class Sign:
-    """What a member shows: `phase` (where it last arrived), `position` (units done), whether it does something that may take long, and its
-    heartbeat."""
+    """A member's progress: `phase` (the barrier where it last arrived), `position` (units done), `excused` (it does something that may take
+    long) and `beat` (its heartbeat)."""
 
     phase: int
     position: int
@@ -30,18 +30,19 @@ class Sign:
 
 
 def deadline_s(durations: Sequence[float], setting: float | None) -> float:
-    """How long a member may show nothing. `durations` are those of the last steps in seconds, `setting` a person's wish."""
+    """Seconds that a member may go without progress. `durations`: of the last steps, in seconds; `setting`: a fixed value, if one is
+    set."""
     if setting is not None:
         return setting
     return max(LEAST_S, TIMES_LONGEST * max(durations)) if durations else FIRST_S
 
 
 def excused_s(limit_s: float) -> float:
-    """The same for who does something that may take long."""
+    """The same for a member that does something that may take long."""
     return max(EXCUSED_S, EXCUSED_TIMES * limit_s)
 
 
-class Watch:
+class BarrierWatchdog:
     """Remembers when each member last showed something new. `now` is seconds of any clock that only goes forward."""
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Watch:
         self._since: dict[int, float] = {}
 
     def hung(self, now: float, signs: Mapping[int, Sign], limit_s: float) -> tuple[int, ...]:
-        """the worker ids of `signs` (all members of one generation) that hang."""
+        """The worker ids among `signs` (all members of one generation) that hang."""
         lowest = min((s.phase for s in signs.values()), default=0)
         met = lowest != min((s.phase for s in self._signs.values()), default=-1) or signs.keys() != self._signs.keys()
         for worker_id, sign in signs.items():
@@ -65,15 +66,15 @@ class Watch:
         return tuple(found)
 
 
-class Patience:
-    """With processes that nobody waits for at a barrier: each may stay as it is for as long as it is allowed to."""
+class TimeoutWatchdog:
+    """Time limits of processes that nobody waits for at a barrier: each may stay unchanged for as long as it is allowed."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[str, float]] = {}
 
-    def lost(self, now: float, seen: Mapping[int, tuple[str, float]]) -> tuple[int, ...]:
-        """`seen`: what each shows (any word; a new one begins its time anew) and the seconds it is allowed. Whose time is over; asked
-        again, it is given that time again."""
+    def expired(self, now: float, seen: Mapping[int, tuple[str, float]]) -> tuple[int, ...]:
+        """The ids whose time is over; each then gets its time once more. `seen`: the sign of each (any text; a new one restarts its time)
+        and the seconds it is allowed."""
         found = []
         for worker_id, (sign, allowed_s) in seen.items():
             before = self._since.get(worker_id)
@@ -86,14 +87,14 @@ class Patience:
 
 
 class Grace:
-    """A time that is given to several at once, and anew with every sign that any of them is at work."""
+    """One time limit for several processes, which restarts with every sign that any of them is at work."""
 
     def __init__(self, grace_s: float, now: float) -> None:
         self._grace_s, self._since = grace_s, now
         self._sign: object = None
 
     def is_over(self, now: float, sign: object) -> bool:
-        """`sign`: what all of them show."""
+        """Whether the time is over. `sign`: the signs of all of them."""
         if sign != self._sign:
             self._sign, self._since = sign, now
         return now > self._since + self._grace_s

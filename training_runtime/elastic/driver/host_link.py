@@ -53,7 +53,7 @@ class HostLink:
         return [self._listener.fileno(), *(s.fileno() for s in self._strangers), *([self._peer.fileno()] if self._peer else [])]
 
     def poll(self) -> None:
-        """Take in whatever has arrived."""
+        """Process the messages that have arrived. Never blocks."""
         self._accept()
         self._greet()
         while self._peer is not None:
@@ -73,7 +73,7 @@ class HostLink:
         return None
 
     def leave(self) -> None:
-        """In a process that was forked from the driver: let go of the descriptors. Whoever holds them could shut them down."""
+        """Close the descriptors in a process that was forked from the driver: it could shut them down."""
         self._listener.close()
         for each in (*self._strangers, *([self._peer] if self._peer else [])):
             each.close()
@@ -97,7 +97,7 @@ class HostLink:
             self._send(encode(Grown(journal_bytes)))
 
     def meets(self, port: int, token: str) -> None:
-        """Remote agents of other machines can come to this port of the machine's address."""
+        """Announce the port of the machine's address on which remote agents reach this driver."""
         self._meets = Meets(port, token)
         self._send(encode(self._meets))
 
@@ -125,7 +125,7 @@ class HostLink:
             self._greet()
 
     def _greet(self) -> None:
-        """Listen to those who have not said the secret yet; who has is the host from now on."""
+        """Read from connections that have not sent the secret yet. One that has becomes the host."""
         for stranger, said in tuple(self._strangers.items()):
             said, is_open = _more(stranger, said) if self._secret else (b"\n", True)
             if is_open and b"\n" not in said and len(said) <= _GREETING_BYTES:
@@ -181,7 +181,7 @@ class HostLink:
 
 
 def _more(stranger: socket.socket, said: bytes) -> tuple[bytes, bool]:
-    """What it has said by now, and whether it is still there."""
+    """The lines received so far, and whether the connection is still open."""
     try:
         data = stranger.recv(_GREETING_BYTES)
     except BlockingIOError:
@@ -200,7 +200,7 @@ def _is_greeting(line: bytes, secret: str) -> bool:
 
 
 class LinkThread:
-    """Serves a link from a thread while the user's script runs outside train(). Stopped before anything is forked."""
+    """Serves a link in a thread while the user's script runs outside train(). Stopped before anything is forked."""
 
     def __init__(self, link: HostLink, on_stop: Callable[[], None], *, look: Callable[[], None], every_s: float) -> None:
         """`look` is called every so many seconds."""

@@ -1,4 +1,4 @@
-"""How a training ends: completed, stopped, or with the first error that nobody could go on after."""
+"""How a training ends: completed, stopped, or with the first fatal error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Failure:
             self._first, self._no_room = (where, message or f"{last}{advice}", traceback), no_room
 
     def tell(self, recorder: Recorder) -> NoReturn:
-        """Write it down, and raise TrainingFailed, or NoRoom where the run is to be started again when there is room."""
+        """Record it in the journal and raise TrainingFailed, or NoRoom if the run is to be started again when the disk has room."""
         assert self._first is not None
         where, message, text = self._first
         if self._no_room:

@@ -1,9 +1,9 @@
-"""Who keeps a slot that was asked back for too long: facts in, decision out. Pure, standard library only.
+"""Decides which workers keep a slot that was asked back for too long: facts in, decision out. Pure, standard library only.
 
-A worker leaves at a step boundary, and what happens before that is the user's: a step of minutes, a callback that waits. Others wait for
-the slot. So a worker that is still there after a while is ended, which costs the others the step in flight. Where nobody would be left who
-holds the state it gets longer, because then all since the last checkpoint is lost; and who writes or hands over the state at this moment
-has until it moves no more bytes.
+A worker leaves at a step boundary, and user code decides when that is: a step may take minutes, a callback may block. Others wait for the
+slot. So a worker that is still there after a grace period is ended, which costs the others the step in flight. It gets longer if nobody
+else holds the state, because all progress since the last checkpoint would be lost. A worker that is writing or sending the state has until
+it makes no more progress.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Release:
         self._looked: float | None = None
 
     def overdue(self, now: float, holders: Collection[Holder], wanted: Collection[int]) -> tuple[Holder, ...]:
-        """Those of `holders` (all workers that are alive) who are to be ended, because their slots are not among `wanted`."""
+        """The `holders` (all workers that are alive) to be ended, because their slots are not among `wanted` and their time is over."""
         away = 0.0 if self._looked is None else max(0.0, now - self._looked - UNSEEN_S)
         self._looked, self._since = now, {worker_id: (beat, since + away) for worker_id, (beat, since) in self._since.items()}
         asked = [holder for holder in holders if holder.slot not in wanted]

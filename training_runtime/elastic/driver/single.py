@@ -27,7 +27,7 @@ MOST_THREADS = 1024
 
 
 def slots_of(spec: RunSpec, link: HostLink) -> tuple[SlotRef, ...]:
-    """Waits until the host has said all of them. Empty: the run was stopped before."""
+    """Wait until the host has granted all slots, and return them; empty if the run was stopped before."""
     while link.wanted is None or len(link.wanted.slots) < spec.max_slots:
         if link.stop is not None:
             return ()
@@ -40,7 +40,7 @@ def slots_of(spec: RunSpec, link: HostLink) -> tuple[SlotRef, ...]:
 
 
 def settle(slots: tuple[SlotRef, ...], spec: RunSpec) -> None:
-    """Makes this process see the GPUs of these slots, and compute with as many threads as they have, unless the user has said a number."""
+    """Make the GPUs of these slots visible to this process, and set its number of threads to theirs unless the user has set one."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus(slots))
     set_threads(len(slots), spec.env)
 
@@ -53,7 +53,7 @@ def set_threads(slots: int, said: Mapping[str, str]) -> None:
 
 
 def hold(slots: tuple[SlotRef, ...], link: HostLink, writer: journal_writer.Writer) -> None:
-    """Says to the host that this process is on these slots, and into the journal that it begins."""
+    """Tell the host that this process holds these slots, and record the start in the journal."""
     pid = os.getpid()
     ticks = process_handles.start_ticks(pid)
     link.hold(tuple(Worker(slot.id, pid, ticks) for slot in slots), forking=False)

@@ -1,6 +1,5 @@
-"""The driver's look at its workers: which of them must be ended, and what the end of one means. It gathers facts from the segment, the
-worker table and the journal for those who decide (`hang_rules`, `release`, `failures`); it kills nobody itself.
-"""
+"""Supervises the workers of one train(): which must be ended, and what the death of one means. It gathers facts from the segment, the
+worker table and the journal for the modules that decide (`hang_rules`, `release`, `failures`). It kills nobody itself."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ HANG_TIMEOUT, RELEASE_GRACE = "EDT_HANG_TIMEOUT", "EDT_RELEASE_GRACE_S"
 
 
 class Supervision:
-    """Of one train(). `now` is seconds of a clock that only goes forward."""
+    """Supervision of the workers of one train(). `now` is seconds of a clock that only goes forward."""
 
     def __init__(self, now: float) -> None:
-        self.deaths, self.failures = FailureCauses(now), Failures()
+        self.causes, self.failures = FailureCauses(now), Failures()
         setting, grace = os.environ.get(HANG_TIMEOUT), os.environ.get(RELEASE_GRACE)
         self._hang_detector = hang_detector.HangDetector(float(setting) if setting else None)
         self._release = Release(float(grace) if grace else release.GRACE_S)
@@ -35,7 +34,7 @@ class Supervision:
         due = now >= self._looked + HANGS_S
         if due:
             self._looked = now
-            self.deaths.look(now)
+            self.causes.look(now)
         return due
 
     def fork_server_hangs(self, now: float, pid: int, durations: list[float]) -> bool:
@@ -53,8 +52,8 @@ class Supervision:
         done: bool,
         retiring: bool,
     ) -> Iterator[tuple[int, str]]:
-        """the worker ids of `workers` (those with a process that was not killed yet) that must be ended, and why in words. `wanted`: slots
-        that the run may use; `durations`: of the last steps; `retiring`: all of them are done, what is made of them is being written."""
+        """Yields (worker id, reason) for each of `workers` (processes not killed yet) that must be ended. `wanted`: slots that the run may
+        use; `durations`: of the last steps, in seconds; `done`: all units are done; `retiring`: the final model is being written."""
         for found in self._hang_detector.look(now, segment, workers, members=record.worker_ids, durations=durations, done=done):
             slot = next(worker.slot.id for worker in workers if worker.worker_id == found.worker_id)
             yield found.worker_id, found.message(slot)
@@ -67,7 +66,7 @@ class Supervision:
             yield holder.worker_id, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
 
     def ended(self, worker_table: WorkerTable, worker_id: int, code: int, *, segment: Segment | None, generation: int) -> Ended:
-        """What there is to know of a worker that was reaped, from the worker table as it was before."""
+        """The facts about a worker that was reaped, from the worker table as it was before."""
         worker = worker_table[worker_id]
         positions = {s.worker_id: -1 if segment is None else segment.get(s.worker_id, COMMITTED) for s in (worker, *worker_table.alive())}
         return Ended(
@@ -75,7 +74,7 @@ class Supervision:
             pid=worker.pid,
             position=positions[worker_id],
             generation=generation,
-            cause=self.deaths.cause(worker_id, code),
+            cause=self.causes.cause(worker_id, code),
             newcomer=worker.state in ("starting", "ready") or positions[worker_id] < 0,
             members=any(positions[s] >= 0 for s in worker_table.those("member", "leaving") if s != worker_id),
             others=any(s != worker_id for s in worker_table.those("starting", "ready", "member", "leaving")),

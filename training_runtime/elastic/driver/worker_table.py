@@ -1,4 +1,4 @@
-"""The workers of a run as its driver knows them: who sits where, in which state. It tells the fork server to fork and to kill."""
+"""The workers of a run as its driver knows them: slot and state of each. Tells the fork server to fork and to kill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training_runtime.protocol import SlotRef, Worker
 
 
 class WorkerTable:
-    """`here` has the fork server's socket, `elsewhere` are the other machines."""
+    """`here` holds the fork server's socket; `elsewhere` are the other machines."""
 
     def __init__(self, here: ForkServer, elsewhere: RemoteNodes) -> None:
         self._here, self._elsewhere = here, elsewhere
@@ -26,8 +26,8 @@ class WorkerTable:
         return self.workers[worker_id]
 
     def start(self, slot: SlotRef, machine: int, *, segment: Segment, avoid: set[int], begin: int, after: int, workers: int) -> None:
-        """Have a worker forked for `slot`, with a worker id of its machine that is none of `avoid`; it will be one of `workers`. Where no
-        id is free yet, nothing: it is asked for again."""
+        """Have a worker forked for `slot`, with a free worker id of its machine that is not in `avoid`, and add it to `workers`. Does
+        nothing if no id is free: call again."""
         worker_ids = segment.layout.worker_ids_of(machine)
         worker_id = next((i for i in worker_ids if i not in avoid and (i not in self.workers or self.workers[i].gone)), None)
         if worker_id is not None:
@@ -44,11 +44,12 @@ class WorkerTable:
             self.workers[worker_id].state, self.workers[worker_id].ready_at = "ready", now
 
     def retires(self, worker_id: int) -> None:
-        """A member that has done all there was for it to do."""
+        """A member has finished its work and exits."""
         self.workers[worker_id].state = "left"
 
     def gives_up(self, worker_id: int) -> None:
-        """A newcomer has asked for the state often enough and goes. If it is a member by now, others wait for it: then that is a death."""
+        """A newcomer gave up waiting for the state and exits. If it has become a member meanwhile, others wait for it: then it counts as a
+        death."""
         if self.workers[worker_id].state in ("starting", "ready"):
             self.workers[worker_id].state = "left"
 
@@ -64,7 +65,7 @@ class WorkerTable:
             self.kill((worker_id,))
 
     def exited(self, worker_id: int, code: int, *, said_goodbye: bool, over: bool) -> bool:
-        """A worker is reaped, so its slot is free; whether that was a death. `over`: the training has ended, nobody is needed any more."""
+        """A worker was reaped, so its slot is free. Returns whether it died while needed. `over`: the training has ended."""
         worker = self.workers[worker_id]
         worker.gone = True
         leaves = worker.state == "left" or (worker.state == "leaving" and said_goodbye and code == 0)
@@ -78,7 +79,7 @@ class WorkerTable:
         return True
 
     def publish(self, members: Iterable[int]) -> None:
-        """`members` make the next generation; who was in the last one and is not in it, leaves."""
+        """Make `members` the next generation; former members that are not in it leave."""
         members = set(members)
         for worker in self.workers.values():
             if worker.worker_id in members:
@@ -87,11 +88,11 @@ class WorkerTable:
                 worker.state = "left" if worker.dead else "leaving"
 
     def home_first(self, members: Iterable[int]) -> tuple[int, ...]:
-        """In the order of their ranks: the first one writes the run's files, and they belong where the driver is."""
+        """The workers in rank order, those of the driver's machine first: rank 0 writes the run's files, which belong there."""
         return tuple(sorted(members, key=lambda worker_id: self.workers[worker_id].machine > 0))
 
     def settle(self) -> None:
-        """The generation works: who was leaving is not needed any more."""
+        """The generation has started: members of the previous one are no longer needed."""
         for worker in self.workers.values():
             if worker.state == "leaving":
                 worker.state = "left"
@@ -107,7 +108,7 @@ class WorkerTable:
             worker.state, worker.dead, worker.gone = "left", False, True
 
     def those(self, *states: membership.State) -> list[int]:
-        """the worker ids of who is alive in one of these states."""
+        """Ids of the workers alive in one of these states."""
         return [s.worker_id for s in self.alive() if s.state in states]
 
     def alive(self) -> list[WorkerProcess]:

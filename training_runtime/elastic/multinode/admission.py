@@ -1,4 +1,4 @@
-"""What a remote agent is told first: whether it may take part, as which machine, and what the run is, to compare with."""
+"""The first message to a remote agent: whether it may take part, its machine number, and the run's facts to compare its own with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Admission:
     refused: str = ""
 
     def configure(self, own: TrainConfig) -> TrainConfig:
-        """The remote agent's with what all machines of a run have in common."""
+        """The remote agent's configuration, with the values that all machines of a run share."""
         return dataclasses.replace(own, **{name: getattr(self, name) for name in _SHARED})
 
     def answer(self, machine: int, refused: str) -> Admission:

@@ -87,12 +87,12 @@ class Line:
         self._sender = threading.Thread(target=self._send_all, name="bridge-sender", daemon=True)
 
     def begin(self) -> None:
-        """Pass on what is here, from now on."""
+        """Start to pass on this side's changes."""
         self._segment.words[BRIDGED] |= 1 << self._replication.there
         self._sender.start()
 
     def post(self, message: Message) -> None:
-        """To be said after all that has happened before."""
+        """Send a message after everything that happened before it."""
         self._posted.append(message)
         self._bell.ring()
 
@@ -111,12 +111,12 @@ class Line:
         self._wire.close()
 
     def end(self) -> None:
-        """Begin to finish."""
+        """Start the end: what is pending is still sent."""
         self._ending = True
         self._bell.ring()
 
     def cut(self) -> None:
-        """Without another word."""
+        """Close the connection at once, without sending the rest."""
         self._wire.close()
 
     def _send_all(self) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 
 from training_runtime.elastic.comm.segment import Segment
-from training_runtime.elastic.driver.hang_rules import STOPPED_S, Patience
+from training_runtime.elastic.driver.hang_rules import STOPPED_S, TimeoutWatchdog
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.job import Job
@@ -61,7 +61,7 @@ class RemoteAgent:
         self._leaving = False
         self._over = False
         self._workers: dict[int, WorkerProcess] = {}
-        self._patience = Patience()
+        self._stopped = TimeoutWatchdog()
         self._segment: Segment | None = None
         self._fork_server: ForkServer | None = None
 
@@ -293,7 +293,7 @@ class RemoteAgent:
             for worker_id, pid in pids.items()
             for stopped in (process_handles.is_stopped(pid),)
         }
-        for worker_id in self._patience.lost(time.monotonic(), seen):
+        for worker_id in self._stopped.expired(time.monotonic(), seen):
             fork_server.commands.send(encode(Kill(worker_id)))
 
     def _drain(self, fork_server: ForkServer, why: str) -> int:

@@ -1,4 +1,4 @@
-"""The driver's view of the other machines of its run: which slots they offer, how they are spoken to, and which of them is lost.
+"""The driver's view of the other machines of its run: the slots they offer, the connection to each, and which are lost.
 
 Without an address by which others could reach this machine (EDT_ADDRESS) there are none, and nothing of this is started.
 """
@@ -30,7 +30,7 @@ _END_S = 6.0
 
 
 def address() -> str:
-    """By which other machines reach this one; empty where none may take part."""
+    """The address under which other machines reach this one; empty if none may take part."""
     return os.environ.get("EDT_ADDRESS", "")
 
 
@@ -61,7 +61,7 @@ class RemoteNodes:
         self._laid_out: tuple[Layout, tuple[int, int]] | None = None
 
     def open(self, layout: Layout, lengths: tuple[int, int]) -> None:
-        """From now on other machines may come. `lengths`: of both datasets."""
+        """Accept other machines from now on. `lengths`: of both datasets, in samples."""
         self._laid_out = layout, lengths
         if address():
             self._start(layout, lengths)
@@ -146,14 +146,14 @@ class RemoteNodes:
         self._killed.pop(machine, None)
 
     def abandon_unresponsive(self, now: float) -> None:
-        """A machine that does not even end its workers is cut off."""
+        """Cut off machines that do not even end their workers."""
         for machine, since in tuple(self._killed.items()):
             if now > since + UNRESPONSIVE_S:
                 del self._killed[machine]
                 self.command(machine, Cut())
 
     def restart(self) -> tuple[int, ...]:
-        """The bridge has died, and with it every connection: the machines that are lost. Others may come to a new one."""
+        """Start a new bridge after the last one died with all its connections. Returns the machines that are lost."""
         lost = tuple(self._slots)
         self.end(over=False)
         self._slots, self._killed = {}, {}

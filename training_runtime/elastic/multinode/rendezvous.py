@@ -37,7 +37,7 @@ def write(result_dir: Path, found: Rendezvous) -> None:
 
 
 def read(result_dir: Path) -> Rendezvous | None:
-    """None where no driver can be reached now."""
+    """Read the file; None if no driver can be reached now."""
     try:
         return build(Rendezvous, json.loads(path_of(result_dir).read_bytes()))
     except (OSError, ValueError, ProtocolError):

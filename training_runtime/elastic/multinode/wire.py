@@ -1,4 +1,4 @@
-"""The connection between two machines of one run: who may speak, and messages of a few kinds, large ones without a copy.
+"""The connection between two machines of one run: mutual authentication, and messages of a few kinds, large ones without a copy.
 
 Both sides prove with a keyed hash over fresh numbers of both that they know the run's token, without sending it. What follows is not
 encrypted: like any traffic between workers it belongs into a network of its own. A machine that has gone silent is noticed by the kernel.
@@ -55,7 +55,7 @@ class Wire:
         self.socket.settimeout(None)
 
     def send(self, kind: str, data: Any = b"", *, at: int = 0) -> None:
-        """A whole message; `data` is any buffer."""
+        """Send a whole message; `data` is any buffer."""
         view = memoryview(data).cast("B")
         head = _HEADER.pack(_MAGIC, KINDS.index(kind), at, len(view))
         sent = self.socket.sendmsg([head, view])
@@ -64,7 +64,7 @@ class Wire:
         self.socket.sendall(view[max(0, sent - len(head)) :])
 
     def send_file(self, kind: str, fd: int, length: int) -> None:
-        """The first `length` bytes of a file, straight from it."""
+        """Send the first `length` bytes of a file, without a copy."""
         self.socket.sendall(_HEADER.pack(_MAGIC, KINDS.index(kind), 0, length))
         at = 0
         while at < length:
@@ -74,7 +74,7 @@ class Wire:
             at += sent
 
     def send_message(self, message: bytes) -> None:
-        """An object of JSON."""
+        """Send an object as JSON."""
         self.send("message", message)
 
     def header(self) -> Header:
@@ -85,7 +85,7 @@ class Wire:
         return KINDS[kind], at, length
 
     def into(self, view: memoryview) -> None:
-        """The bytes that follow, to where they belong."""
+        """Receive the bytes that follow into the buffer."""
         while view:
             read = self.socket.recv_into(view)
             if not read:
@@ -93,7 +93,7 @@ class Wire:
             view = view[read:]
 
     def into_file(self, fd: int, length: int) -> None:
-        """The bytes that follow, to the beginning of a file."""
+        """Receive the bytes that follow into a file, from its start."""
         piece, at = bytearray(min(_PIECE, length)), 0
         while at < length:
             view = memoryview(piece)[: length - at]

@@ -1,2 +1,2 @@
-"""The processes of a run: how workers are forked (`fork_server`) or started anew, what they inherit, and how they learn of each other's
-death."""
+"""The processes of a run: the fork server and the workers that it forks or spawns, the messages between them and the driver (`commands`,
+`reports`), and the detection of processes that die (`process_handles`)."""

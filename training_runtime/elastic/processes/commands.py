@@ -1,6 +1,5 @@
-"""What the driver of a run tells those who act for it: its fork server here; and, through its bridge, a remote agent on another machine,
-which passes on to its own fork server what is for that. One JSON object each, read at the edge.
-"""
+"""The driver's commands to its fork server and, through the bridge, to remote agents on other machines, which pass commands for workers on
+to their own fork servers. One JSON object each, parsed at the edge."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from training_runtime.records import build
 
 @dataclass(frozen=True)
 class Fork:
-    """To a fork server: make a worker; what the fields mean stands at `WorkerContext`."""
+    """To a fork server: fork a worker. The fields are described at `WorkerContext`."""
 
     worker_id: int
     slot: int
@@ -72,7 +71,7 @@ LIMIT_BYTES = 64 * 1024
 
 
 def encode(command: Command, *, machine: int | None = None) -> bytes:
-    """`machine`: for the bridge, whom it is for; 0: all of them."""
+    """Encode the command. `machine`: the addressee, for the bridge; 0: all machines."""
     return json.dumps(plain(command) | ({} if machine is None else {"machine": machine})).encode()
 
 
@@ -81,12 +80,12 @@ def plain(command: Command) -> dict[str, Any]:
 
 
 def decode(raw: bytes) -> Command:
-    """Raises ProtocolError for what is no command."""
+    """Parse a command. Raises ProtocolError if it is none."""
     return read(json_object.parse(raw))
 
 
 def decode_addressed(raw: bytes) -> tuple[int, Command]:
-    """(for which machine, what), as the bridge gets it. Raises ProtocolError."""
+    """Parse (machine, command) as the bridge receives it. Raises ProtocolError."""
     said = json_object.parse(raw)
     return build(_Address, said, lenient=True).machine, read(said)
 
@@ -97,7 +96,7 @@ class _Address:
 
 
 def read(said: dict[str, Any]) -> Command:
-    """From parsed JSON; fields that are not known are left out. Raises ProtocolError."""
+    """Build a command from parsed JSON; unknown fields are ignored. Raises ProtocolError."""
     kind = _KINDS.get(str(said.get("do")))
     if kind is None:
         raise ProtocolError(f"unknown command {str(said)[:80]!r}")

@@ -25,7 +25,7 @@ from training_runtime.environments import network
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import processes, settings
 from training_runtime.host.environments import built_files, git_steps
-from training_runtime.host.environments.git_steps import HOSTS, KEY, ZIP, Failed, Wanted
+from training_runtime.host.environments.git_steps import HOSTS, KEY, ZIP, Failed, GitSource
 from training_runtime.host.sandbox import enter, kernel, levels
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.sandbox.probe import strongest
@@ -46,7 +46,7 @@ class FetchSpec:
     work: str
     limit_s: float
     limit_bytes: int
-    wanted: Wanted
+    wanted: GitSource
 
 
 def main() -> int:

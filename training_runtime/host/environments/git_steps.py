@@ -30,7 +30,7 @@ _ALWAYS = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GitSource:
     """`address`: https:// or ssh:// or user@host:path, and `host`, `port` of it; `pinned`: the addresses of that host that were looked at,
     none: a proxy is asked. `ref`: a branch, a tag or a commit; empty: what the repository says. `folder` of the tree, empty: all of it.
     `token`: user:token, or the token alone. `key`: a private key of ssh's; `host_key`: what the server's is known to be."""
@@ -51,11 +51,11 @@ class Failed(Exception):
     """The message is the sentence for people."""
 
 
-class _Said(Exception):
-    """git has failed, and this is what it said."""
+class GitFailed(Exception):
+    """git exited with an error; the message is what it wrote to standard error."""
 
 
-def fetch(wanted: Wanted, at: Path, network: Mapping[str, str]) -> str:
+def fetch(wanted: GitSource, at: Path, network: Mapping[str, str]) -> str:
     """The commit's full id; its tree is in `at`/ZIP. Raises Failed."""
     git = _Git(wanted, at, network)
     try:
@@ -63,13 +63,13 @@ def fetch(wanted: Wanted, at: Path, network: Mapping[str, str]) -> str:
         tree = git.tree(commit)
         made = git.run("commit-tree", "-m", "code", tree).strip()
         git.run("archive", "--format=zip", f"--output={at / ZIP}", made)
-    except _Said as said:
+    except GitFailed as said:
         raise Failed(explained(str(said), wanted)) from None
     return commit
 
 
 class _Git:
-    def __init__(self, wanted: Wanted, at: Path, network: Mapping[str, str]) -> None:
+    def __init__(self, wanted: GitSource, at: Path, network: Mapping[str, str]) -> None:
         self.wanted, self.at, self.network = wanted, at, network
         self.repository = at / "repository"
         self.repository.mkdir()
@@ -85,7 +85,7 @@ class _Git:
             check=False,
         )
         if done.returncode:
-            raise _Said(done.stderr.decode(errors="replace") or f"git {words[0]} ended with {done.returncode}")
+            raise GitFailed(done.stderr.decode(errors="replace") or f"git {words[0]} ended with {done.returncode}")
         return done.stdout.decode(errors="replace")
 
     def commit(self) -> str:
@@ -100,20 +100,20 @@ class _Git:
             try:
                 self._bring(ref)
                 return self._resolved("FETCH_HEAD")
-            except _Said:  # not every server gives commits that nothing points to
+            except GitFailed:  # not every server gives commits that nothing points to
                 pass
         if not _COMMIT.fullmatch(ref):
             raise Failed(_no_such(ref, there))
         self.run("fetch", "--quiet", "--no-tags", "--", self.wanted.address, *_EVERYTHING)
         try:
             return self._resolved(ref)
-        except _Said:
+        except GitFailed:
             raise Failed(f"There is no commit {ref} in this repository, nor a branch or tag of this name.") from None
 
     def tree(self, commit: str) -> str:
         if not self.wanted.folder:
             return self._resolved(commit, "tree")
-        with contextlib.suppress(_Said):
+        with contextlib.suppress(GitFailed):
             found = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{self.wanted.folder}").strip()
             if self.run("cat-file", "-t", found).strip() == "tree":
                 return found
@@ -128,7 +128,7 @@ class _Git:
         words = ("fetch", "--quiet", "--no-tags", "--depth=1", "--", self.wanted.address, name)
         try:
             self.run(*words)
-        except _Said as said:
+        except GitFailed as said:
             if "shallow" not in str(said):
                 raise
             self.run(*(word for word in words if word != "--depth=1"))
@@ -137,7 +137,7 @@ class _Git:
         return self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}").strip()
 
 
-def environment(wanted: Wanted, at: Path, network: Mapping[str, str]) -> dict[str, str]:
+def environment(wanted: GitSource, at: Path, network: Mapping[str, str]) -> dict[str, str]:
     """Of git, and of all that it starts: no settings but these, nobody to ask, one protocol."""
     own = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -162,7 +162,7 @@ def environment(wanted: Wanted, at: Path, network: Mapping[str, str]) -> dict[st
     return proxies | _ALWAYS | own | count | keys | values
 
 
-def _settings(wanted: Wanted) -> list[tuple[str, str]]:
+def _settings(wanted: GitSource) -> list[tuple[str, str]]:
     said = [
         ("http.followRedirects", "false"),
         ("http.lowSpeedLimit", "1000"),
@@ -180,7 +180,7 @@ def _settings(wanted: Wanted) -> list[tuple[str, str]]:
     return said
 
 
-def ssh(wanted: Wanted, at: Path) -> str:
+def ssh(wanted: GitSource, at: Path) -> str:
     """With the key of this repository and no other, to the address that was looked at; the server's key is the one that is known."""
     options = {
         "BatchMode": "yes",
@@ -250,7 +250,7 @@ _EXPLAINED = (
 )
 
 
-def explained(said: str, wanted: Wanted) -> str:
+def explained(said: str, wanted: GitSource) -> str:
     """What git said as a sentence with what to do."""
     low = said.lower()
     for words, sentence in _EXPLAINED:

@@ -1,1 +1,1 @@
-"""What is measured: use of slots and GPUs (`busy`), of the disk (`disk_watch`), and whether there is room to write (`free_space`)."""
+"""What is measured: use of slots and GPUs (`utilization`), of the disk (`disk_watch`), and free space on the disk (`free_space`)."""

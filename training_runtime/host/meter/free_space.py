@@ -1,4 +1,4 @@
-"""Whether runs can write on this machine. What to make of it is decided by pure functions; `Watch` looks, and keeps a reserve.
+"""Whether runs can write on this machine. What to make of it is decided by pure functions; `FreeSpaceWatch` looks, and keeps a reserve.
 
 The reserve is a file that takes up room while there is plenty. It is deleted when there is none, so that the database, the broker, the
 journals and the state of runs that are being suspended still find some.
@@ -32,39 +32,39 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeSpace:
     """What was found. `problem`: why nothing can be written at all, however much is free."""
 
     free_bytes: int
     problem: str = ""
 
 
-def judge(room: Room, marks: Marks, *, full_before: bool) -> bool:
+def judge(space: FreeSpace, marks: Marks, *, full_before: bool) -> bool:
     """Whether the disk counts as full. It does until there is clearly more room than when it began to."""
-    return room.free_bytes < (marks.enough if full_before else marks.low)
+    return space.free_bytes < (marks.enough if full_before else marks.low)
 
 
-def reserve(room: Room, marks: Marks, *, there: bool) -> Literal["take", "give"] | None:
+def reserve(space: FreeSpace, marks: Marks, *, there: bool) -> Literal["take", "give"] | None:
     """What to do about the reserve. It is taken only where that leaves enough, and given up when next to nothing is left: before, whoever
     fills the disk would fill it too."""
     if there:
-        return "give" if room.free_bytes < marks.reserve // GIVEN_UP else None
-    return "take" if marks.reserve and not room.problem and room.free_bytes >= marks.enough + marks.reserve else None
+        return "give" if space.free_bytes < marks.reserve // GIVEN_UP else None
+    return "take" if marks.reserve and not space.problem and space.free_bytes >= marks.enough + marks.reserve else None
 
 
-def sentence(room: Room, marks: Marks, *, full: bool, node: str) -> str:
+def sentence(space: FreeSpace, marks: Marks, *, full: bool, node: str) -> str:
     """For people, on the pages of the node and of its runs; empty where all is well. The size is rounded up to a power of two, so that the
     words do not change with every byte."""
-    if room.problem:
-        return f"Nothing can be written on node {node}: {room.problem}. Runs wait there and go on by themselves when that is mended."
+    if space.problem:
+        return f"Nothing can be written on node {node}: {space.problem}. Runs wait there and go on by themselves when that is mended."
     if not full:
         return ""
-    below = 1 << (room.free_bytes // _MIB).bit_length()
+    below = 1 << (space.free_bytes // _MIB).bit_length()
     wanted = -(-marks.enough // _MIB)
     return f"The disk of node {node} is full: less than {below} MiB free. Runs wait there and go on by themselves when {wanted} MiB are."
 
 
-class Watch:
+class FreeSpaceWatch:
     """Of the disk that the folder `runs` is on. `problem`: see `sentence`; `due`: when to look again."""
 
     def __init__(self, runs: Path, reserve_file: Path, marks: Marks, *, node: str) -> None:
@@ -76,29 +76,29 @@ class Watch:
     def look(self, now: float, *, unsaved: str = "") -> bool:
         """Whether `problem` has changed. `unsaved`: what the host itself could not write, and why."""
         self.due = now + LOOK_S
-        room, before = self._room(unsaved), self.problem
-        self._full = judge(room, self._marks, full_before=self._full)
-        self.problem = sentence(room, self._marks, full=self._full, node=self._node)
-        self._keep_reserve(room)
+        space, before = self._measure(unsaved), self.problem
+        self._full = judge(space, self._marks, full_before=self._full)
+        self.problem = sentence(space, self._marks, full=self._full, node=self._node)
+        self._keep_reserve(space)
         if self.problem != before:
-            log.warning("%s free_bytes=%d", self.problem or "There is room on the disk again.", room.free_bytes)
+            log.warning("%s free_bytes=%d", self.problem or "There is room on the disk again.", space.free_bytes)
         return self.problem != before
 
-    def _room(self, unsaved: str) -> Room:
+    def _measure(self, unsaved: str) -> FreeSpace:
         folder = self._runs if self._runs.is_dir() else self._runs.parent  # none was made yet
         try:
             found = os.statvfs(folder)
         except OSError as error:
-            return Room(0, f"{folder}: {error.strerror}")
+            return FreeSpace(0, f"{folder}: {error.strerror}")
         free = found.f_bavail * found.f_frsize
         if found.f_files and found.f_favail < _FEW_FILES:
-            return Room(free, f"the file system of {folder} has no room for more files")
+            return FreeSpace(free, f"the file system of {folder} has no room for more files")
         if not os.access(folder, os.W_OK | os.X_OK):
-            return Room(free, f"the folder {folder} is read-only")
-        return Room(free, unsaved)
+            return FreeSpace(free, f"the folder {folder} is read-only")
+        return FreeSpace(free, unsaved)
 
-    def _keep_reserve(self, room: Room) -> None:
-        wish = reserve(room, self._marks, there=self._file.exists())
+    def _keep_reserve(self, space: FreeSpace) -> None:
+        wish = reserve(space, self._marks, there=self._file.exists())
         try:
             if wish == "give":
                 self._file.unlink()

@@ -11,7 +11,7 @@ from training_runtime.crashes import ended_how
 from training_runtime.host.processes import Traces
 from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Phase, SeenRun, at_work_since
 from training_runtime.host.sockets import LineSocket
-from training_runtime.host.state import SavedRun, Told
+from training_runtime.host.state import SavedRun, SentMembers
 from training_runtime.meeting import Meeting, Meets
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
 from training_runtime.unknown_messages import LeftOut
@@ -58,7 +58,7 @@ class LiveRun:
     link_failures: int = 0
     launch_failures: int = 0
     members: tuple[SlotRef, ...] | None = None
-    told: list[Told] = field(default_factory=list)
+    told: list[SentMembers] = field(default_factory=list)
     workers: dict[Worker, int] = field(default_factory=dict)
     slots: dict[int, SlotRef] = field(default_factory=dict)
     busy_s: float | None = 0.0

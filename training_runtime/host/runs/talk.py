@@ -16,7 +16,7 @@ from training_runtime.host.actions import TellMembers
 from training_runtime.host.node import Node
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sockets import LineSocket
-from training_runtime.host.state import Told
+from training_runtime.host.state import SentMembers
 from training_runtime.meeting import Meets
 from training_runtime.protocol import Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
 from training_runtime.unknown_messages import LeftOut
@@ -60,7 +60,7 @@ def tell(node: Node, run: LiveRun, told: TellMembers, *, revision: int) -> None:
     if run.told and (run.told[-1].slots, run.suspended, run.meeting) != (ids, told.suspend, told.meeting):
         # The host may change its mind between two snapshots of the studio: by the number the driver knows what is new.
         revision = max(revision, run.told[-1].revision + 1)
-    run.told.append(Told(revision, ids))
+    run.told.append(SentMembers(revision, ids))
     if not node.save() and slots:
         run.told.pop()
         return
