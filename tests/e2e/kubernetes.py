@@ -102,7 +102,7 @@ class Cluster:
         if folders is None:
             pod["status"]["containerStatuses"] = [{"name": container["name"], "state": {"waiting": {"reason": "ContainerCreating"}}}]
             return
-        words = [_with_folders(word, container["volumeMounts"], folders) for word in container["command"]]
+        words = [with_folders(word, container["volumeMounts"], folders) for word in container["command"]]
         own = {each["name"]: each["value"] for each in container.get("env", [])}
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(self.folder), **own}
         with open(self.folder / f"{pod['metadata']['name']}.log", "ab") as log:
@@ -162,7 +162,8 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _with_folders(word: str, mounts: list[dict[str, Any]], folders: dict[str, Path]) -> str:
+def with_folders(word: str, mounts: list[dict[str, Any]], folders: dict[str, Path]) -> str:
+    """A word of a container that may name its mounts, for a process that has folders in their place."""
     for mount in mounts:
         word = word.replace(mount["mountPath"], str(folders[mount["name"]]))
     return word
