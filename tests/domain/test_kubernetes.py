@@ -20,7 +20,7 @@ ORDER = Order("edt-1-gpu-1-1", "gpu-1", "https://studio.example.org", "edtn_s3cr
 GPU = "nvidia.com/gpu"
 EVERYTHING = (
     "--cpu=7.5 --memory=64Gi --ephemeral-storage=100G --gpus=8 --node-selector=nvidia.com/gpu.product=A100-SXM4 --node-selector=zone= "
-    "--toleration=nvidia.com/gpu --toleration=dedicated=training:NoSchedule --priority-class=batch --runtime-class=nvidia --queue=team-a"
+    "--toleration=nvidia.com/gpu --toleration=dedicated=training:NoSchedule --priority-class=batch --runtime-class=nvidia"
 )
 
 
@@ -56,7 +56,6 @@ def test_options_become_fields_of_the_pod_and_of_its_job() -> None:
         {"key": "dedicated", "operator": "Equal", "value": "training", "effect": "NoSchedule"},
     ]
     assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("batch", "nvidia")
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_options_become_fields_of_the_pod_and_of_its_job() -> None:
         ("--cpu=1 --toleration=", "a taint of nodes"),
         ("--cpu=1 --toleration=a:Sometimes", "a taint of nodes"),
         ("--cpu=1 --priority-class=../x", "a name of the cluster's"),
-        ("--cpu=1 --queue=A", "a name of the cluster's"),
+        ("--cpu=1 --runtime-class=A", "a name of the cluster's"),
         ("--cpu='4", "No closing quotation"),
     ],
 )

@@ -131,6 +131,9 @@ def test_nothing_has_ended_while_its_pod_has_not() -> None:
     assert standing([started], [leaving]) == "ending"
     assert standing([{**started, "metadata": {**job["metadata"], "deletionTimestamp": "x"}}], []) == "ending"
     assert standing([started], []) == "waiting"
+    suspended = {**started, "spec": {"suspend": True}}
+    assert standing([suspended], [leaving]) == "ending"
+    assert standing([suspended], []) == "ended"
 
 
 def test_what_belongs_to_nobody_is_left_alone(server: ApiServer) -> None:

@@ -80,7 +80,8 @@ def words_of(job: Mapping[str, Any] | None, pod: Pod | None) -> str:
 def _standing(job: Mapping[str, Any] | None, pod: Pod | None, *, now: float) -> Standing:
     ends = job is None or bool(_at(job, "metadata", "deletionTimestamp")) or _finished(job) or _ending(job)
     if pod is None:
-        return ("ended" if _finished(job) else "ending") if ends else "waiting"
+        over = _finished(job) or bool(_at(job, "spec", "suspend"))  # whoever has suspended it: were it resumed, its token would be over
+        return "ended" if over else "ending" if ends else "waiting"
     if pod.phase in _DONE:
         return "ended"
     if ends or pod.leaving:

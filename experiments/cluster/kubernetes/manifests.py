@@ -45,11 +45,10 @@ def job(order: Order, options: PodOptions, *, image: str, command: str, pod: Map
     one called edt-node, or the first. `order.notice_s` before its time is over the pod is told."""
     annotations = {PILOT: order.name, NODE: order.node}
     lasts_s = order.walltime_minutes * 60
-    queue = {"kueue.x-k8s.io/queue-name": options.names["queue"]} if "queue" in options.names else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": job_name(order.name), "labels": {**OURS, **queue}, "annotations": annotations},
+        "metadata": {"name": job_name(order.name), "labels": dict(OURS), "annotations": annotations},
         "spec": {
             "parallelism": 1,
             "completions": 1,

@@ -8,7 +8,6 @@ that says what runs in it, as whom, or with which files: that is for who runs th
     --toleration=KEY[=VALUE][:EFFECT]      nodes that are kept for such pods; several, each with a key
     --priority-class                       who goes first, and whom it may push out: the cluster's own classes
     --runtime-class                        where the cluster runs containers with GPUs by one of its own
-    --queue                                a LocalQueue of Kueue, where that decides who begins
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _LABEL = re.compile(rf"((?:{_DOMAIN}/)?{_WORD})=((?:{_WORD})?)")
 _TOLERATION = re.compile(rf"((?:{_DOMAIN}/)?{_WORD})(?:=((?:{_WORD})?))?(?::(NoSchedule|PreferNoSchedule|NoExecute))?")
 _NAME = re.compile(_DOMAIN)
 _SIZES = ("memory", "ephemeral-storage")  # resources are called so too
-_NAMES = ("priority-class", "runtime-class", "queue")
+_NAMES = ("priority-class", "runtime-class")
 
 
 @dataclass
 class PodOptions:
-    """Fields of a pod and of its Job. `requests`, `limits`: quantities by resource. `gpus`: how many, among the limits as well. `names`: of
+    """Fields of a pod. `requests`, `limits`: quantities by resource. `gpus`: how many, among the limits as well. `names`: of
     `_NAMES`, those that are given."""
 
     gpus: str = ""
