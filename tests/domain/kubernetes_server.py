@@ -12,22 +12,22 @@ import copy
 import datetime as dt
 import json
 import re
+import ssl
+import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import kubernetes_validate
+from tests.domain.kubernetes_schemas import Invalid, Object, check
 
-VERSIONS = ("1.31", "1.35")
 NAMESPACE = "machines"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:edt-studio"
 GROUPS = {"jobs": "batch", "pods": "", "secrets": "", "nodes": "", "priorityclasses": "scheduling.k8s.io"}
 KINDS = {"jobs": "Job", "pods": "Pod", "secrets": "Secret"}
-SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?")
 UNSCHEDULABLE = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found."
 # What the provider is to need, as the Role of the Helm chart has it (tests/platform/test_helm.py compares the two).
 RULES = [
@@ -35,8 +35,6 @@ RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
 ]
-
-Object = dict[str, Any]
 
 
 def now() -> str:
@@ -61,10 +59,22 @@ class ApiServer(ThreadingHTTPServer):
         self.cuts = False
         self.hangs: threading.Event | None = None
         self.versions = 0
+        self.scheme = "http"
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"{self.scheme}://127.0.0.1:{self.server_port}"
+
+    def secure(self, folder: Path) -> Path:
+        """Speak TLS from now on; the certificate that it is to be trusted by, which it makes in that folder."""
+        make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"]
+        files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem"), "-out", str(folder / "ca.pem")]
+        subprocess.run([*make, *files], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
+        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)  # a thread of its own does that
+        self.scheme = "https"
+        return folder / "ca.pem"
 
     # --- for the test -------------------------------------------------------------------------------------------------------------------
 
@@ -214,34 +224,29 @@ class ApiServer(ThreadingHTTPServer):
         return any(GROUPS[kind] in rule["apiGroups"] and kind in rule["resources"] and verb in rule["verbs"] for rule in self.rules)
 
 
-class Invalid(Exception):
-    """What a real server would not take either."""
-
-
-def check(sent: Object) -> None:
-    """By the schemas of Kubernetes, with nothing in it that they do not name, and by the rules for names that schemas do not have."""
-    for version in VERSIONS:
-        try:
-            kubernetes_validate.validate(sent, version, strict=True)
-        except kubernetes_validate.ValidationError as problem:
-            raise Invalid(str(problem)) from None
-    name = sent["metadata"]["name"]
-    longest = 63 if sent["kind"] == "Job" else 253  # of a Job it is a label of its pods
-    if not SUBDOMAIN.fullmatch(name) or len(name) > longest:
-        raise Invalid(f"metadata.name: {name}: must be no more than {longest} characters")
-    for value in sent["metadata"].get("labels", {}).values():
-        if len(value) > 63 or not LABEL.fullmatch(value):
-            raise Invalid(f"metadata.labels: {value}")
-    if sent["kind"] == "Job" and not all(each.get("image") for each in sent["spec"]["template"]["spec"]["containers"]):
-        raise Invalid("spec.template.spec.containers[0].image: Required value")
-    for owner in sent["metadata"].get("ownerReferences", []):
-        if not owner["uid"]:
-            raise Invalid("metadata.ownerReferences.uid: must not be empty")
-
-
 def status(code: int, reason: str, message: str) -> Object:
     """How Kubernetes says no."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}
+
+
+def discovery() -> dict[str, Object]:
+    """What there is and where, as kubectl asks first of all."""
+    found: dict[str, Object] = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    }
+    for group in sorted(set(GROUPS.values())):
+        version = f"{group}/v1" if group else "v1"
+        there = [
+            {"name": kind, "singularName": name.lower(), "namespaced": True, "kind": name, "verbs": ["create", "delete", "get", "list"]}
+            for kind, name in KINDS.items()
+            if GROUPS[kind] == group
+        ]
+        found[f"/apis/{version}" if group else "/api/v1"] = {"kind": "APIResourceList", "groupVersion": version, "resources": there}
+        if group:
+            only = {"groupVersion": version, "version": "v1"}
+            found["/apis"]["groups"].append({"name": group, "versions": [only], "preferredVersion": only})
+    return found
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -272,6 +277,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers["Authorization"] != f"Bearer {self.server.token}":
             return 401, status(401, "Unauthorized", "Unauthorized")
         at = urlsplit(self.path)
+        if at.path in discovery():
+            return 200, discovery()[at.path]
         kind, name = self._asked_for(unquote(at.path) if "%2F" not in at.path else at.path)
         if not kind:
             return 404, status(404, "NotFound", "the server could not find the requested resource")
@@ -293,8 +300,9 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "create":
             return self.server.create(kind, json.loads(body))
         if verb == "delete":
-            grace_s = int(query["gracePeriodSeconds"]) if "gracePeriodSeconds" in query else None
-            self.server.delete(kind, name, policy=query.get("propagationPolicy", "Background"), grace_s=grace_s)
+            how = query | (json.loads(body) if body else {})  # it may be said in either
+            grace_s = int(how["gracePeriodSeconds"]) if "gracePeriodSeconds" in how else None
+            self.server.delete(kind, name, policy=how.get("propagationPolicy", "Background"), grace_s=grace_s)
             return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         if verb == "get":
             return 200, copy.deepcopy(there[name])

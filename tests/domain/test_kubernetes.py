@@ -14,7 +14,8 @@ import pytest
 from experiments.cluster.kubernetes import manifests, pod_options
 from experiments.cluster.kubernetes.provider import Kubernetes
 from experiments.cluster.providers import EngineProblem, Order
-from tests.domain.kubernetes_server import NAMESPACE, VERSIONS, ApiServer, api_server_of
+from tests.domain.kubernetes_schemas import VERSIONS
+from tests.domain.kubernetes_server import NAMESPACE, ApiServer, api_server_of
 
 ORDER = Order("edt-1-gpu-1-1", "gpu-1", "https://studio.example.org", "edtn_s3cret", 60, 100, 4, ["--cpu=8", "--memory=32Gi", "--gpus=2"])
 GPU = "nvidia.com/gpu"

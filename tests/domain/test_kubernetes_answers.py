@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from experiments.cluster.kubernetes.provider import Kubernetes
 from experiments.cluster.providers import EngineProblem, Lease
 from tests.domain.kubernetes_server import ACCOUNT, NAMESPACE, UNSCHEDULABLE, ApiServer, api_server_of, status
 from tests.domain.test_kubernetes import GPU, ORDER
+
+KUBECTL = Path(__file__).resolve().parents[2] / ".cache" / "helm" / "kubectl"
 
 
 @pytest.fixture
@@ -231,17 +232,37 @@ def test_without_an_address_a_server_or_an_image_it_says_so(server: ApiServer, s
 
 def test_a_certificate_that_nobody_has_signed_for_is_refused(server: ApiServer, settings: Any, tmp_path: Path) -> None:
     """And one that is named is trusted."""
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")]
-    subprocess.run([*make, *files], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    settings.EDT_KUBERNETES_ADDRESS = server.address.replace("http://", "https://")
+    trusted = server.secure(tmp_path)
+    settings.EDT_KUBERNETES_ADDRESS = server.address
     with pytest.raises(EngineProblem, match="CERTIFICATE_VERIFY_FAILED"):
         Kubernetes().leases()
-    settings.EDT_KUBERNETES_CA = str(tmp_path / "cert.pem")
+    settings.EDT_KUBERNETES_CA = str(trusted)
     assert Kubernetes().leases() == {}
+
+
+@pytest.mark.skipif(not KUBECTL.exists(), reason="kubectl is not installed in .cache/helm (tools/setup.sh test)")
+def test_kubectl_reads_and_deletes_there_what_the_studio_has_asked_for(server: ApiServer, settings: Any, tmp_path: Path) -> None:
+    """So the stand-in speaks as a client expects that others have made."""
+    trusted = server.secure(tmp_path)
+    settings.EDT_KUBERNETES_ADDRESS, settings.EDT_KUBERNETES_CA = server.address, str(trusted)
+    Kubernetes().hold(ORDER)
+    who = ["--server", server.address, "--certificate-authority", str(trusted), "--token", server.token, "--namespace", NAMESPACE]
+
+    def kubectl(*words: str) -> str:
+        done = subprocess.run([KUBECTL, *who, *words], env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert kubectl("get", "jobs,pods", "--selector", manifests.SELECTOR, "--output", "name").split() == [
+        f"job.batch/{ORDER.name}",
+        f"pod/{server.pod_of(ORDER.name)['metadata']['name']}",
+    ]
+    assert "s3cret" not in kubectl("get", "jobs,pods", "--output", "yaml")
+    kubectl("delete", "pod", server.pod_of(ORDER.name)["metadata"]["name"], "--wait=false")
+    assert Kubernetes().leases()[ORDER.name].words.startswith("Failed: BackoffLimitExceeded")
+    assert kubectl("delete", "job", ORDER.name, "--wait=false") == f'job.batch "{ORDER.name}" deleted from {NAMESPACE} namespace\n'
+    assert Kubernetes().leases() == {}
+    assert server.names("secrets") == []
 
 
 # --- what it lends ------------------------------------------------------------------------------------------------------------------------

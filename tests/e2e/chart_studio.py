@@ -38,9 +38,10 @@ class ChartStudio:
         self.url = f"http://127.0.0.1:{self.port}"
         self.connections = {"DATABASE_URL": server.url, "EDT_REDIS_URL": f"redis://:{password}@127.0.0.1:{broker_port}/0"}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        where = {name: cluster.settings[name] for name in ("EDT_KUBERNETES_ADDRESS", "EDT_KUBERNETES_CA")}
         values = {
             "pilots": {"command": f"{Path(sys.executable).with_name('edt-node')} join"},
-            "studio": {"settings": {"EDT_KUBERNETES_ADDRESS": cluster.server.address, "EDT_KUBERNETES_TOKEN_FILE": f"{ACCOUNT}/token"}},
+            "studio": {"settings": {**where, "EDT_KUBERNETES_TOKEN_FILE": f"{ACCOUNT}/token"}},
         }
         words = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
         objects = rendered(folder / "helm", "--namespace", NAMESPACE, *words)

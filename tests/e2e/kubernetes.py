@@ -41,7 +41,9 @@ class Cluster:
         self.room = 2
         self.folder = Path(tempfile.mkdtemp(prefix="edt-kubernetes-"))
         self.folder.chmod(0o755)
+        trusted = server.secure(self.folder)
         self.settings = {
+            "EDT_KUBERNETES_CA": str(trusted),
             "EDT_KUBERNETES_ADDRESS": server.address,
             "EDT_KUBERNETES_TOKEN": server.token,
             "EDT_KUBERNETES_NAMESPACE": NAMESPACE,

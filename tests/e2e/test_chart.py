@@ -12,7 +12,7 @@ from tests.platform.test_helm import FIRST_LOGIN, needs_helm
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(200),
+    pytest.mark.timeout(300),
     needs_helm,
     pytest.mark.skipif(postgres.programs() is None, reason="the PostgreSQL wheel is not installed"),
 ]

@@ -16,7 +16,7 @@ from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_joining import drains, gets_on, submits
 from tests.e2e.test_pilots import all_steps_once, shell, words
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 POOL = """
 from experiments import services
 from experiments.models import User

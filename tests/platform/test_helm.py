@@ -15,7 +15,8 @@ import yaml
 
 from experiments.cluster.kubernetes.provider import Kubernetes
 from experiments.cluster.providers import EngineProblem, Order
-from tests.domain.kubernetes_server import RULES, VERSIONS, api_server_of
+from tests.domain.kubernetes_schemas import VERSIONS
+from tests.domain.kubernetes_server import RULES, api_server_of
 from tests.e2e.studio import printed_commands
 from training_runtime.node.link import LAST_FILES_S, LAST_STATES_S
 from training_runtime.node.settings import parse
