@@ -162,6 +162,16 @@ def test_who_runs_the_studio_says_what_a_pod_is_and_the_studio_what_it_does(tmp_
     assert (spec["imagePullSecrets"], spec["volumes"][0]["name"]) == ([{"name": "registry"}], "data")
 
 
+def test_what_that_says_nothing_of_stays_as_it_is(tmp_path: Path, server: ApiServer, settings: Any) -> None:
+    settings.EDT_KUBERNETES_POD = str(tmp_path / "pod.json")
+    (tmp_path / "pod.json").write_text(json.dumps({"imagePullSecrets": [{"name": "registry"}]}))
+    Kubernetes().hold(ORDER)
+    spec = server.pod_of("edt-1-gpu-1-1")["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["securityContext"] == manifests.POD["securityContext"]
+    assert spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
 @pytest.mark.parametrize("text", [None, "not json", "[]", '{"containers": []}', '{"containers": ["a"]}'])
 def test_a_file_that_is_no_pod_is_refused_in_a_sentence(tmp_path: Path, settings: Any, server: ApiServer, text: str | None) -> None:
     settings.EDT_KUBERNETES_POD = str(tmp_path / "pod.json")

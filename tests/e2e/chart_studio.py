@@ -51,19 +51,19 @@ class ChartStudio:
         for path in self.volumes.values():
             path.mkdir(mode=0o755)
         (self.volumes["account"] / "token").write_text(cluster.server.token)
-        self._broker(broker_port, password)
+        self._broker_configuration = f"port {broker_port}\nbind 127.0.0.1\nrequirepass {password}\nsave ''\ndir {folder}\n"
 
-    def _broker(self, port: int, password: str) -> None:
-        said = f"port {port}\nbind 127.0.0.1\nrequirepass {password}\nsave ''\nmaxmemory-policy noeviction\ndir {self.folder}\n"
+    def _start_broker(self) -> None:
         process = subprocess.Popen([broker.server_binary(), "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
         self.processes["broker"] = process
         assert process.stdin is not None
-        process.stdin.write(said.encode())
+        process.stdin.write(self._broker_configuration.encode())
         process.stdin.close()
         broker.wait(self.connections["EDT_REDIS_URL"])
 
     def start(self) -> None:
         """The first containers one after the other, then all others, as a kubelet does."""
+        self._start_broker()
         for container in self.pod["initContainers"]:
             assert self._start(container).wait(60) == 0, self.tail()
         for container in self.pod["containers"]:

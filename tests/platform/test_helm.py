@@ -27,7 +27,7 @@ FIRST_LOGIN = "python manage.py person admin --staff"
 HELM = REPOSITORY / ".cache" / "helm" / "helm"
 needs_helm = pytest.mark.skipif(not HELM.exists(), reason="Helm is not installed in .cache/helm (tools/setup.sh test)")
 pytestmark = needs_helm
-POD = {"imagePullSecrets": [{"name": "registry"}], "containers": [{"name": "edt-node"}]}
+POD = {"volumes": [{"name": "data", "emptyDir": {}}], "containers": [{"name": "edt-node"}]}
 VALUES = {
     "nodes": {"replicas": 2, "nodeSelector": {"gpu": "a100"}},
     "pilots": {"seeNodes": True, "namespace": "machines", "pod": POD},
@@ -91,7 +91,7 @@ def test_a_misspelt_object_would_be_noticed(tmp_path: Path) -> None:
         (["--set", "nodes.replicas=many"], "/nodes/replicas"),
         (["--set", "storage.size=a lot"], "/storage/size"),
         (["--set-string", "pilots.enabled=yes"], "/pilots/enabled"),
-        (["--set-json", 'pilots.pod={"volumes":[]}'], "/pilots/pod"),
+        (["--set-json", "pilots.pod=[]"], "/pilots/pod"),
         (["--set", "studio.settings.EDT_KUBERNETES_TOKEN=secret"], "EDT_KUBERNETES_TOKEN"),
         (["--set", "studio.settings.DATABASE_URL=postgres://a:b@c/d"], "DATABASE_URL"),
         (["--set", "connections.secretName="], "/connections/secretName"),
@@ -185,6 +185,20 @@ def _comes_and_goes(name: str) -> None:
     if not provider.ending(name):  # it says nothing where it may not look
         raise EngineProblem("cannot get resource")
     provider.release(name, begun=True, hurry=True)
+
+
+def test_a_pilot_is_pulled_with_the_secrets_of_the_studio_and_made_as_the_values_say(tmp_path: Path) -> None:
+    pulled = [{"name": "registry"}]
+    assert json.loads(of(rendered(tmp_path, *EVERYTHING), "ConfigMap", "edt-studio-pod")["data"]["pod.json"]) == {
+        **POD,
+        "imagePullSecrets": pulled,
+    }
+    objects = rendered(tmp_path, "--set", "imagePullSecrets[0].name=registry")
+    assert json.loads(of(objects, "ConfigMap", "edt-studio-pod")["data"]["pod.json"]) == {"imagePullSecrets": pulled}
+    assert "ConfigMap" not in {each["kind"] for each in rendered(tmp_path)}
+    (web, *_) = of(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    (file,) = [each["value"] for each in web["env"] if each["name"] == "EDT_KUBERNETES_POD"]
+    assert [file.rpartition("/")[0]] == [each["mountPath"] for each in web["volumeMounts"] if each["name"] == "pod"]
 
 
 def test_only_the_processes_that_ask_the_cluster_can(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ LONGEST_WAIT_S = 24 * 3600  # in the cluster's queue: a pod that nobody wants an
 KEPT_S = 3600  # after its end, for `kubectl describe` and `kubectl logs`
 USER = 10001  # of the studio's image
 
-# What a pod is where who runs the studio says nothing else (EDT_KUBERNETES_POD): it may do nothing to its node, and meets the strictest of
-# Kubernetes' own standards, which is "restricted".
+# What a pod is as far as who runs the studio says nothing else (EDT_KUBERNETES_POD): it may do nothing to its node, and meets the strictest
+# of Kubernetes' own standards, which is "restricted".
 POD: Mapping[str, Any] = {
     "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "fsGroup": USER, "seccompProfile": {"type": "RuntimeDefault"}},
     "containers": [

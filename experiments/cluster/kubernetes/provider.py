@@ -90,7 +90,7 @@ class Kubernetes:
 
 
 def _pod() -> Mapping[str, Any]:
-    """The spec that is filled in: as who runs the studio says in a file, or as it is by itself."""
+    """The spec that is filled in: as it is by itself, but for what who runs the studio says in a file."""
     file = settings.EDT_KUBERNETES_POD
     if not file:
         return manifests.POD
@@ -98,10 +98,11 @@ def _pod() -> Mapping[str, Any]:
         found = json.loads(Path(file).read_text())
     except (OSError, ValueError) as error:
         raise EngineProblem(f"EDT_KUBERNETES_POD names no file with the spec of a pod as JSON: {error}") from None
-    containers = found.get("containers") if isinstance(found, dict) else None
+    spec = {**manifests.POD, **found} if isinstance(found, dict) else {}
+    containers = spec.get("containers")
     if not isinstance(containers, list) or not containers or not all(isinstance(each, dict) for each in containers):
-        raise EngineProblem(f"EDT_KUBERNETES_POD: in {file} is no spec of a pod, which has containers.")
-    return dict(found)
+        raise EngineProblem(f"EDT_KUBERNETES_POD: in {file} is no spec of a pod, in which containers are a list.")
+    return spec
 
 
 def _classes(items: Iterable[Mapping[str, Any]], gpu: str) -> list[Offer]:  # noqa: ARG001

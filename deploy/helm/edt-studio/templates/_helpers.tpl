@@ -24,6 +24,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.pilots.namespace | default .Release.Namespace -}}
 {{- end }}
 
+{{/* What of a pilot's spec is otherwise than the studio has it by itself, as JSON; empty where nothing is. */}}
+{{- define "edt.pod" -}}
+{{- $pod := .Values.pilots.pod -}}
+{{- if .Values.imagePullSecrets }}{{ $pod = merge (dict) $pod (dict "imagePullSecrets" .Values.imagePullSecrets) }}{{ end -}}
+{{- if $pod }}{{ $pod | toJson }}{{ end -}}
+{{- end }}
+
 {{/* What all processes of the studio are told. Passwords are in the Secret. */}}
 {{- define "edt.environment" -}}
 - {name: EDT_HOME, value: /var/lib/edt}
@@ -41,7 +48,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - {name: EDT_KUBERNETES_IMAGE, value: {{ include "edt.image" . | quote }}}
 - {name: EDT_KUBERNETES_COMMAND, value: {{ .Values.pilots.command | quote }}}
 - {name: EDT_KUBERNETES_GPU, value: {{ .Values.pilots.gpuResource | quote }}}
-{{- if .Values.pilots.pod }}
+{{- if include "edt.pod" . }}
 - {name: EDT_KUBERNETES_POD, value: /etc/edt/pod.json}
 {{- end }}
 {{- end }}
@@ -64,7 +71,7 @@ env:
 - {name: temporary, mountPath: /tmp}
 {{- if .Values.pilots.enabled }}
 - {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
-{{- if .Values.pilots.pod }}
+{{- if include "edt.pod" . }}
 - {name: pod, mountPath: /etc/edt, readOnly: true}
 {{- end }}
 {{- end }}
