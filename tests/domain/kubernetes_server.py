@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.domain.kubernetes_discovery import GROUPS, KINDS, discovery
 from tests.domain.kubernetes_schemas import Invalid, Object, check
 
 NAMESPACE = "machines"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:edt-studio"
-GROUPS = {"jobs": "batch", "pods": "", "secrets": "", "nodes": "", "priorityclasses": "scheduling.k8s.io"}
-KINDS = {"jobs": "Job", "pods": "Pod", "secrets": "Secret"}
 UNSCHEDULABLE = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found."
 # What the provider is to need, as the Role of the Helm chart has it (tests/platform/test_helm.py compares the two).
 RULES = [
@@ -167,7 +166,7 @@ class ApiServer(ThreadingHTTPServer):
         ]
 
     def delete(self, kind: str, name: str, *, policy: str = "Background", grace_s: int | None = None) -> None:
-        """As the server does for kubectl and for whoever else asks. A pod on a node is asked to end, and stays until it has."""
+        """A pod on a node is asked to end, and stays until it has. `policy`: what becomes of what a Job owns; kubectl says Background."""
         with self.lock:
             found = self.objects[kind][name]
             if kind == "pods":
@@ -180,6 +179,8 @@ class ApiServer(ThreadingHTTPServer):
                 self.touch(found)
                 self._take_along(found)
             else:
+                for _, each in self._owned(found["metadata"]["uid"]) if policy == "Orphan" else []:
+                    each["metadata"]["ownerReferences"] = []
                 self._remove(kind, found)
             self.settle()
 
@@ -227,26 +228,6 @@ class ApiServer(ThreadingHTTPServer):
 def status(code: int, reason: str, message: str) -> Object:
     """How Kubernetes says no."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}
-
-
-def discovery() -> dict[str, Object]:
-    """What there is and where, as kubectl asks first of all."""
-    found: dict[str, Object] = {
-        "/api": {"kind": "APIVersions", "versions": ["v1"]},
-        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    }
-    for group in sorted(set(GROUPS.values())):
-        version = f"{group}/v1" if group else "v1"
-        there = [
-            {"name": kind, "singularName": name.lower(), "namespaced": True, "kind": name, "verbs": ["create", "delete", "get", "list"]}
-            for kind, name in KINDS.items()
-            if GROUPS[kind] == group
-        ]
-        found[f"/apis/{version}" if group else "/api/v1"] = {"kind": "APIResourceList", "groupVersion": version, "resources": there}
-        if group:
-            only = {"groupVersion": version, "version": "v1"}
-            found["/apis"]["groups"].append({"name": group, "versions": [only], "preferredVersion": only})
-    return found
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -300,9 +281,10 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "create":
             return self.server.create(kind, json.loads(body))
         if verb == "delete":
-            how = query | (json.loads(body) if body else {})  # it may be said in either
+            how = json.loads(body) if body else query  # one of them counts
             grace_s = int(how["gracePeriodSeconds"]) if "gracePeriodSeconds" in how else None
-            self.server.delete(kind, name, policy=how.get("propagationPolicy", "Background"), grace_s=grace_s)
+            by_itself = "Orphan" if kind == "jobs" else "Background"  # of Jobs, as they were deleted before there were policies
+            self.server.delete(kind, name, policy=how.get("propagationPolicy", by_itself), grace_s=grace_s)
             return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         if verb == "get":
             return 200, copy.deepcopy(there[name])

@@ -20,7 +20,7 @@ from experiments.cluster.kubernetes.api import Refused, ask, namespace
 from experiments.cluster.providers import EngineProblem, Lease, Offer, Order
 
 OURS = {"labelSelector": manifests.SELECTOR}
-HURRY_S = "1"  # for a pod that is ended and not told; 0 would let the API server forget it before its node has ended it
+HURRY_S = 1  # for a pod that is ended and not told; 0 would let the API server forget it before its node has ended it
 
 
 class Kubernetes:
@@ -80,8 +80,8 @@ class Kubernetes:
         """The Job stays until its pod has ended, which is told first. With `hurry` the pod is ended at once."""
         if hurry:
             for pod in _pods_of(lease):
-                _delete(_path("api/v1", "pods", str(pod.get("metadata", {}).get("name", ""))), gracePeriodSeconds=HURRY_S)
-        _delete(_path("apis/batch/v1", "jobs", lease), propagationPolicy="Foreground")
+                _delete(_path("api/v1", "pods", str(pod.get("metadata", {}).get("name", ""))), {"gracePeriodSeconds": HURRY_S})
+        _delete(_path("apis/batch/v1", "jobs", lease), {"propagationPolicy": "Foreground"})  # by itself a Job leaves its pod behind
 
     def check(self, options: str) -> Sequence[str]:
         words = shlex.split(options)
@@ -123,10 +123,10 @@ def _pods_of(lease: str) -> list[Mapping[str, Any]]:
     return _items(ask("GET", _path("api/v1", "pods"), parameters={"labelSelector": f"batch.kubernetes.io/job-name={lease}"}))
 
 
-def _delete(path: str, **parameters: str) -> None:
+def _delete(path: str, how: Mapping[str, Any]) -> None:
     """Harmless where it is gone."""
     try:
-        ask("DELETE", path, parameters=parameters)
+        ask("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **how})
     except Refused as problem:
         if problem.status != 404:
             raise
