@@ -13,7 +13,6 @@ import datetime as dt
 import json
 import re
 import ssl
-import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.domain.kubernetes_discovery import GROUPS, KINDS, discovery
 from tests.domain.kubernetes_schemas import Invalid, Object, check
+from tests.gitserver import make_certificate
 
 NAMESPACE = "machines"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:edt-studio"
@@ -66,14 +66,12 @@ class ApiServer(ThreadingHTTPServer):
 
     def secure(self, folder: Path) -> Path:
         """Speak TLS from now on; the certificate that it is to be trusted by, which it makes in that folder."""
-        make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"]
-        files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem"), "-out", str(folder / "ca.pem")]
-        subprocess.run([*make, *files], check=True, capture_output=True)
+        certificate, key = make_certificate(folder)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
+        context.load_cert_chain(certificate, key)
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)  # a thread of its own does that
         self.scheme = "https"
-        return folder / "ca.pem"
+        return certificate
 
     # --- for the test -------------------------------------------------------------------------------------------------------------------
 
