@@ -33,7 +33,9 @@ EDT_KUBERNETES_TOKEN_FILE = env.str("EDT_KUBERNETES_TOKEN_FILE", default="")
 EDT_KUBERNETES_CA = env.str("EDT_KUBERNETES_CA", default="")
 EDT_KUBERNETES_NAMESPACE = env.str("EDT_KUBERNETES_NAMESPACE", default="").strip()
 EDT_KUBERNETES_IMAGE = env.str("EDT_KUBERNETES_IMAGE", default="").strip()
-EDT_KUBERNETES_COMMAND = env.str("EDT_KUBERNETES_COMMAND", default="").strip() or "edt-node join"  # of the image, as a shell reads it
+EDT_KUBERNETES_COMMAND = (
+    env.str("EDT_KUBERNETES_COMMAND", default="").strip() or "edt-node join"
+)  # of the image: one command, as a shell reads it
 EDT_KUBERNETES_POD = env.str("EDT_KUBERNETES_POD", default="")
 EDT_KUBERNETES_GPU = env.str("EDT_KUBERNETES_GPU", default="").strip() or "nvidia.com/gpu"  # the resource that counts GPUs
 EDT_KUBERNETES_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod's own token, certificate and namespace are mounted

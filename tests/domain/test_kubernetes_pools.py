@@ -103,8 +103,9 @@ def test_one_of_the_longest_name_is_found_again(server: ApiServer, dora: User, p
 def test_one_that_had_no_room_is_asked_for_again_and_is_no_failure(server: ApiServer, pool: PilotPool, waiting: TrainingRun) -> None:
     pilots.look(NOW)
     (name,) = server.names("jobs")
+    server.pod_of(name)["metadata"]["creationTimestamp"] = (dt.datetime.now(dt.UTC) - dt.timedelta(minutes=2)).isoformat()
     server.becomes(name, "Failed", **EVICTED)
-    pilots.look(NOW + 5 * SECOND)
+    pilots.look(NOW + 120 * SECOND)
     pool.refresh_from_db()
     assert (pool.failures, len(server.names("jobs"))) == (0, 2)
     assert Pilot.objects.get(phase="ended").words.startswith("Kubernetes says: Failed: Evicted: The node had condition: [DiskPressure].")

@@ -19,7 +19,8 @@ CANNOT_START = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
     | {"RunContainerError", "CrashLoopBackOff"}
 )
-NO_ROOM = ("OutOf", "Preempt", "Evicted", "NodeAffinity", "NodeShutdown", "Shutdown", "Terminated", "UnexpectedAdmissionError")
+NO_ROOM = ("OutOf", "Preempt", "Evict", "NodeShutdown", "Shutdown", "Terminated")  # how reasons begin for which a pod had to make room
+WAITED_S = 60.0  # before that; one that a node turns away at once would be asked for every few seconds
 LONGEST_WORDS = 900
 _PENDING, _DONE = "Pending", ("Succeeded", "Failed")
 
@@ -63,7 +64,7 @@ def lease_of(name: str, job: Mapping[str, Any] | None, pod: Pod | None, *, now: 
     standing = _standing(job, pod, now=now)
     left_s = pod.ends_at - now if pod is not None and pod.ends_at is not None and standing == "running" else None
     words = words_of(job, pod)
-    return Lease(name, pilot, standing, left_s, words, unserved=standing == "ended" and _unserved(job, pod))
+    return Lease(name, pilot, standing, left_s, words, unserved=standing == "ended" and _unserved(job, pod, now=now))
 
 
 def words_of(job: Mapping[str, Any] | None, pod: Pod | None) -> str:
@@ -92,12 +93,12 @@ def _standing(job: Mapping[str, Any] | None, pod: Pod | None, *, now: float) -> 
     return "running"
 
 
-def _unserved(job: Mapping[str, Any] | None, pod: Pod | None) -> bool:
-    """It has ended before its container began, for want of room."""
+def _unserved(job: Mapping[str, Any] | None, pod: Pod | None, *, now: float) -> bool:
+    """It has ended before its container began, for want of room, and not at once."""
     if pod is not None and (pod.begun or pod.stuck):
         return False
     late = any(each.get("type") == "Failed" and each.get("reason") == "DeadlineExceeded" for each in _conditions(job))
-    return late or (pod is not None and any(reason.startswith(NO_ROOM) for reason in pod.reasons))
+    return late or (pod is not None and now - pod.made_at >= WAITED_S and any(reason.startswith(NO_ROOM) for reason in pod.reasons))
 
 
 def _finished(job: Mapping[str, Any] | None) -> bool:

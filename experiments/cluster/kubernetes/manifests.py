@@ -41,8 +41,8 @@ def job_name(name: str) -> str:
 
 
 def job(order: Order, options: PodOptions, *, image: str, command: str, pod: Mapping[str, Any] = POD) -> dict[str, Any]:
-    """`command`: what starts `edt-node join` in the image, as a shell reads it. `pod`: the spec that is filled in; its container is the
-    one called edt-node, or the first. `order.notice_s` before its time is over the pod is told."""
+    """`command`: what starts `edt-node join` in the image: one, as a shell reads it. `pod`: the spec that is filled in; its container is
+    the one called edt-node, or the first. `order.notice_s` before its time is over the pod is told."""
     annotations = {PILOT: order.name, NODE: order.node}
     lasts_s = order.walltime_minutes * 60
     return {
