@@ -155,7 +155,7 @@ def test_everything_that_is_mounted_or_named_is_there(tmp_path: Path) -> None:
 def test_services_find_their_own_pods_and_no_others(tmp_path: Path) -> None:
     objects = rendered(tmp_path, *EVERYTHING)
     pods = {each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] == "StatefulSet"}
-    assert set(pods) == {"edt-studio", "edt-node"}
+    assert set(pods) == {"edt-studio", "edt-studio-node"}
     for service in (each for each in objects if each["kind"] == "Service"):
         found = [name for name, labels in pods.items() if service["spec"]["selector"].items() <= labels.items()]
         assert found == [service["metadata"]["name"]]
@@ -212,7 +212,7 @@ def test_only_the_processes_that_ask_the_cluster_can(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_is_there_all_the_time_joins_with_its_own_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = of(rendered(tmp_path, *EVERYTHING), "StatefulSet", "edt-node")["spec"]["template"]["spec"]
+    spec = of(rendered(tmp_path, *EVERYTHING), "StatefulSet", "edt-studio-node")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     words = container["command"][-1].split()
     assert words[:2] == ["exec", "edt-node"]
@@ -227,7 +227,7 @@ def test_a_pod_that_is_there_all_the_time_joins_with_its_own_token(tmp_path: Pat
 
 
 def test_two_releases_do_not_meet(tmp_path: Path) -> None:
-    one, other = (rendered(tmp_path, "--set", "pilots.seeNodes=true", name=name) for name in ("edt-studio", "lab"))
+    one, other = (rendered(tmp_path, *EVERYTHING, name=name) for name in ("edt-studio", "lab"))
     names = [{(each["kind"], each["metadata"]["name"]) for each in objects} for objects in (one, other)]
     assert not names[0] & names[1]
 
