@@ -181,9 +181,10 @@ def test_an_answer_that_is_cut_or_does_not_end_is_none(server: ApiServer, monkey
     with pytest.raises(EngineProblem, match="cannot be reached"):
         Kubernetes().leases()
     server.cuts, server.hangs = False, threading.Event()
-    monkeypatch.setattr(api, "TIMEOUT_S", 0.2)
-    with pytest.raises(EngineProblem, match="cannot be reached"):
-        Kubernetes().leases()
+    with monkeypatch.context() as hurried:
+        hurried.setattr(api, "TIMEOUT_S", 0.2)
+        with pytest.raises(EngineProblem, match="cannot be reached"):
+            Kubernetes().leases()
     server.hangs.set()
     server.hangs = None
     monkeypatch.setattr(api, "MOST_BYTES", 20)
