@@ -78,7 +78,7 @@ def git(at: Path, *words: str) -> str:
 def serving(folder: Path) -> Iterator[GitServer]:
     root = folder / "repositories"
     root.mkdir()
-    certificate, key = _certificate(folder)
+    certificate, key = make_certificate(folder)
     server = http.server.ThreadingHTTPServer((HOST, 0), type("Handler", (_Backend,), {"root": root}))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -160,7 +160,8 @@ def _basic(token: str) -> str:
     return "Basic " + base64.b64encode(f"x-access-token:{token}".encode()).decode()
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Of an authority of its own, for this machine's loopback address, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)]), dt.datetime.now(dt.UTC)
     made = (

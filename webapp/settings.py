@@ -25,6 +25,20 @@ EDT_PILOT_COMMAND = env.str("EDT_PILOT_COMMAND", default=f"{Path(sys.executable)
 EDT_PILOT_FOLDER = env.str("EDT_PILOT_FOLDER", default="/tmp")  # noqa: S108
 EDT_RAY_ADDRESS = env.str("EDT_RAY_ADDRESS", default="").strip().rstrip("/")  # of Ray's dashboard, whose cluster lends machines
 EDT_RAY_TOKEN = env.str("EDT_RAY_TOKEN", default="").strip()  # that Ray's own commands have in RAY_AUTH_TOKEN
+# Kubernetes, whose cluster lends machines: its API server (empty: the studio's own cluster, where the studio is a pod), who asks, where
+# pilots are, and what they are made of. EDT_KUBERNETES_POD: a file with what of its spec is otherwise, as JSON.
+EDT_KUBERNETES_ADDRESS = env.str("EDT_KUBERNETES_ADDRESS", default="").strip().rstrip("/")
+EDT_KUBERNETES_TOKEN = env.str("EDT_KUBERNETES_TOKEN", default="").strip()
+EDT_KUBERNETES_TOKEN_FILE = env.str("EDT_KUBERNETES_TOKEN_FILE", default="")
+EDT_KUBERNETES_CA = env.str("EDT_KUBERNETES_CA", default="")
+EDT_KUBERNETES_NAMESPACE = env.str("EDT_KUBERNETES_NAMESPACE", default="").strip()
+EDT_KUBERNETES_IMAGE = env.str("EDT_KUBERNETES_IMAGE", default="").strip()
+EDT_KUBERNETES_COMMAND = (
+    env.str("EDT_KUBERNETES_COMMAND", default="").strip() or "edt-node join"
+)  # of the image: one command, as a shell reads it
+EDT_KUBERNETES_POD = env.str("EDT_KUBERNETES_POD", default="")
+EDT_KUBERNETES_GPU = env.str("EDT_KUBERNETES_GPU", default="").strip() or "nvidia.com/gpu"  # the resource that counts GPUs
+EDT_KUBERNETES_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod's own token, certificate and namespace are mounted
 EDT_NODE = env.str("EDT_NODE", default="local")
 EDT_NODE_JOINS = env.bool("EDT_NODE_JOINS", default=False)  # this machine takes part by `edt-node join`, too
 EDT_MAX_UPLOAD_BYTES = env.int("EDT_MAX_UPLOAD_BYTES", default=2 << 30)

@@ -71,7 +71,7 @@ def add(studio: Studio, name: str, slots: int | None, as_json: bool) -> None:
 @as_json
 @with_studio
 def pilots(studio: Studio, as_json: bool) -> None:
-    """How many machines are held of a site's Slurm or Ray, and why. Their policy is set on the page Pilots, or by the API.
+    """How many machines are held of a site's Slurm, Ray or Kubernetes, and why. Their policy is set on the page Pilots, or by the API.
 
     \b
     Example: edt nodes pilots

@@ -62,9 +62,9 @@ class Pool(Schema):
 
 
 class PolicyChange(Body):
-    """What is left out stays as it is. `options`: of sbatch, as in "--partition=gpu --gpus=4", or of ray job
-    submit, as in "--entrypoint-num-cpus=8"; `least`, `most`: pilots; `grow`: they are
-    asked for also so that runs grow, not only so that they begin."""
+    """What is left out stays as it is. `options`: of sbatch, as in "--partition=gpu --gpus=4", of ray job submit, as in
+    "--entrypoint-num-cpus=8", or of a pod of Kubernetes, as in "--cpu=8 --memory=32Gi --gpus=1"; `least`, `most`: pilots; `grow`: they
+    are asked for also so that runs grow, not only so that they begin."""
 
     studio: str | None = None
     options: str | None = None
@@ -85,7 +85,7 @@ class Change(PolicyChange):
 
 
 class NewPool(PolicyChange):
-    """`studio`: by default the address that this call came to. `provider`: slurm or ray."""
+    """`studio`: by default the address that this call came to. `provider`: slurm, ray or kubernetes."""
 
     name: str
     provider: str = PilotPool.Provider.SLURM

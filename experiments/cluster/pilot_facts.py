@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import cast
 
 from experiments.cluster import snapshot
+from experiments.cluster.kubernetes.provider import Kubernetes
 from experiments.cluster.providers import Provider
 from experiments.cluster.ray import Ray
 from experiments.cluster.slurm import Slurm
@@ -19,7 +20,11 @@ from training_runtime.protocol import Device
 from training_runtime.scheduling import capacity
 from training_runtime.scheduling.capacity import Decision, Need, Phase, Policy, Shape, Trouble
 
-PROVIDERS: dict[str, Provider] = {PilotPool.Provider.SLURM: Slurm(), PilotPool.Provider.RAY: Ray()}
+PROVIDERS: dict[str, Provider] = {
+    PilotPool.Provider.SLURM: Slurm(),
+    PilotPool.Provider.RAY: Ray(),
+    PilotPool.Provider.KUBERNETES: Kubernetes(),
+}
 COMING = (Row.Phase.ASKED, Row.Phase.WAITING, Row.Phase.STARTING)
 LIVE = (*COMING, Row.Phase.HERE, Row.Phase.LEAVING, Row.Phase.ENDING)
 LONGEST_NOTICE_S = 300

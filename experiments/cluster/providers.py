@@ -1,4 +1,5 @@
-"""Engines that lend machines (Slurm, Ray): what the studio asks of each. An engine stays the authority on who may use which machine."""
+"""Engines that lend machines (Slurm, Ray, Kubernetes): what the studio asks of each. An engine stays the authority on who may use which
+machine."""
 
 from __future__ import annotations
 

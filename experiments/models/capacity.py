@@ -1,5 +1,5 @@
-"""Machines that are held of an engine which lends them (Slurm, Ray): what an administrator allows, and each allocation that was asked
-for."""
+"""Machines that are held of an engine which lends them (Slurm, Ray, Kubernetes): what an administrator allows, and each allocation that
+was asked for."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ class PilotPool(models.Model):
     the rest by cluster.pilots: `words` is what was last decided, `failures` how many attempts in a row came to nothing, `problem` why, in
     the engine's own words; `kind`: of the machines that it has lent (`machine_pools.kind`).
 
-    `options`: of the engine's command for a job (sbatch, ray job submit), as they are typed in a shell. `grow`: pilots are also asked for
-    so that runs grow, not only so that they begin. `studio`: the address under which pilots call.
+    `options`: of the engine's command for a job (sbatch, ray job submit) or of a pod, as they are typed in a shell. `grow`: pilots are
+    also asked for so that runs grow, not only so that they begin. `studio`: the address under which pilots call.
     """
 
     class Provider(models.TextChoices):
         SLURM = "slurm", "Slurm"
         RAY = "ray", "Ray"
+        KUBERNETES = "kubernetes", "Kubernetes"
 
     name = models.CharField(max_length=40, unique=True)
     provider = models.CharField(max_length=16, choices=Provider, default=Provider.SLURM)

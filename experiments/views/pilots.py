@@ -57,7 +57,7 @@ class PoolForm(forms.Form):
 def _examples(provider: str | None) -> str:
     if provider is not None:
         return f"As in {PROVIDERS[provider].example}."
-    return f"{', or '.join(f'of {each.options_of} as in {each.example}' for each in PROVIDERS.values()).capitalize()}."
+    return f"O{', or o'.join(f'f {each.options_of} as in {each.example}' for each in PROVIDERS.values())}."
 
 
 class NewPoolForm(PoolForm):

@@ -88,6 +88,16 @@ def test_every_variable_stands_in_the_example_and_none_is_there_for_nothing() ->
     assert set(VARIABLE.findall(COMPOSE.read_text())) == example
 
 
+def test_what_says_where_machines_are_lent_reaches_the_studio_and_has_the_same_defaults(compose: dict[str, Any]) -> None:
+    named = re.findall(r'env\.str\("(EDT_(?:PILOT|RAY|KUBERNETES)_[A-Z_]+)"', (REPOSITORY / "webapp" / "settings.py").read_text())
+    assert len(named) == 13
+    example = dict(re.findall(r"^([A-Z_]+)=(.*)$", (REPOSITORY / ".env.example").read_text(), flags=re.M))
+    for service in ("web", "control"):
+        told = compose["services"][service]["environment"]
+        assert {name: told[name] for name in named} == {name: f"${{{name}:-{example[name]}}}" for name in named}
+        assert "outside" in compose["services"][service]["networks"], "where they are"
+
+
 def test_nothing_is_published_beyond_this_machine(compose: dict[str, Any]) -> None:
     ports = [port for _, service in services(compose) for port in service.get("ports", [])]
     assert len(ports) == 1

@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.domain.kubernetes_server import RULES
 from training_runtime.node.link import LAST_FILES_S, LAST_STATES_S
 from training_runtime.node.settings import parse
 
@@ -25,7 +26,7 @@ def objects(kind: str = "") -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_they_are_what_kubernetes_takes_and_nothing_is_misspelt(version: str) -> None:
-    assert [each["kind"] for each in objects()] == ["Service", "StatefulSet"]
+    assert [each["kind"] for each in objects()] == ["Service", "StatefulSet", "Namespace", "ServiceAccount", "Role", "RoleBinding"]
     for each in objects():
         kubernetes_validate.validate(each, version, strict=True)
 
@@ -59,3 +60,12 @@ def test_a_pod_runs_a_command_that_there_is_with_its_own_token_and_home(tmp_path
 def test_a_pod_has_the_time_that_its_runs_need_to_leave() -> None:
     (pods,) = objects("StatefulSet")
     assert pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > LAST_STATES_S + LAST_FILES_S
+
+
+def test_a_studio_outside_the_cluster_may_what_pilots_need_and_no_more() -> None:
+    (role,), (binding,), (account,), (namespace,) = map(objects, ("Role", "RoleBinding", "ServiceAccount", "Namespace"))
+    assert role["rules"] == RULES
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", role["metadata"]["name"])
+    (who,) = binding["subjects"]
+    assert (who["kind"], who["name"], who["namespace"]) == ("ServiceAccount", account["metadata"]["name"], account["metadata"]["namespace"])
+    assert {each["metadata"]["namespace"] for each in (role, binding, account)} == {namespace["metadata"]["name"]}

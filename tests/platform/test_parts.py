@@ -42,6 +42,7 @@ def test_the_node_host_gets_what_it_needs_and_nothing_else() -> None:
             "POSTGRES_PASSWORD": "x",
             "HF_TOKEN": "x",
             "EDT_RAY_TOKEN": "x",
+            "EDT_KUBERNETES_TOKEN": "x",
             "AWS_SECRET_ACCESS_KEY": "x",
         },
         **{"EDT_EMAIL_URL": "smtp+tls://u:hunter2@h:587", "SENTRY_DSN": "x", "HTTPS_PROXY": "http://u:p@proxy", "AWS_ACCESS_KEY_ID": "x"},

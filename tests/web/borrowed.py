@@ -1,4 +1,4 @@
-"""Machines that are held of Slurm and of Ray, for the pages of the studio that is seeded."""
+"""Machines that are held of Slurm, Ray and Kubernetes, for the pages of the studio that is seeded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from experiments.models import Pilot, PilotPool
 
 
 def pilots(now: dt.datetime) -> None:
-    """A pool of which one pilot waits in Slurm's queue, and one has ended; and one of Ray, of which one is ending and one has failed."""
+    """A pool of which one pilot waits in Slurm's queue, and one has ended; one of Ray, of which one is ending and one has failed; and one
+    of Kubernetes, of which one waits for room."""
     said = [
         "Slurm was asked for 1 pilot (1 waiting in its queue); at least 0, at most 4.",
         "Those on their way will do: LeNet would begin.",
@@ -28,3 +29,12 @@ def pilots(now: dt.datetime) -> None:
     words = "Ray says: FAILED: Job entrypoint command failed with exit code 127, last available logs: edt-node: not found"
     failed = {"phase": "ended", "ended_at": now, "words": words}
     Pilot.objects.create(pool=pool, node_name="shared-2", job="edt-0badc0de-shared-2-3", made_at=now, **failed)
+    said = [
+        "Kubernetes was asked for 1 pilot (1 waiting in its queue); at least 1, at most 2.",
+        "No run would begin or grow with another one.",
+    ]
+    options = "--cpu=8 --memory=32Gi --gpus=1 --toleration=nvidia.com/gpu"
+    policy = {"studio": "https://studio.example.org", "options": options, "slots": 1, "least": 1, "most": 2}
+    pool = PilotPool.objects.create(name="pods", provider="kubernetes", words=said, **policy)
+    words = "Pending: Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    Pilot.objects.create(pool=pool, node_name="pods-1", job="edt-0badc0de-pods-1-5", phase="waiting", made_at=now, words=words)

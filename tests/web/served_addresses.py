@@ -53,6 +53,7 @@ def addresses(studio: Seeded) -> dict[str, str]:
         "pilots": "/cluster/pilots/",
         "pool of pilots": "/cluster/pilots/gpu/",
         "pool of pilots of Ray": "/cluster/pilots/shared/",
+        "pool of pilots of Kubernetes": "/cluster/pilots/pods/",
         "add a machine": "/cluster/nodes/new/?arriving=beta",
         "instance groups": "/cluster/groups/",
         "instance group": "/cluster/groups/EDT%20Studio/",

@@ -11,6 +11,7 @@ from edt_client.cli import main
 from edt_client.client import Studio
 from experiments.cluster import fleet
 from experiments.models import ClusterChange, PilotPool
+from tests.domain.kubernetes_server import api_server_of
 from tests.web import api
 from tests.web.conftest import As
 from tests.web.seed import Seeded
@@ -75,6 +76,38 @@ def test_what_ray_lends_is_asked_of_its_dashboard(studio: Seeded, as_: As, setti
     assert "the setting EDT_RAY_ADDRESS, which says where its dashboard is" in said
 
 
+def test_what_kubernetes_lends_is_asked_of_its_api_server(studio: Seeded, as_: As, settings: Any) -> None:
+    with api_server_of(settings) as server:
+        said = as_(studio.dora).get(reverse("pilots"), {"part": "offers", "engine": "kubernetes"}).content.decode()
+        assert "the studio&#x27;s account may not see the cluster&#x27;s nodes, so type what a pilot needs" in said
+        server.rules.append({"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["list"]})
+        server.objects["priorityclasses"] = {"batch": {"metadata": {"name": "batch"}, "value": -10}}
+        said = as_(studio.dora).get(reverse("pilots"), {"part": "offers", "engine": "kubernetes"}).content.decode()
+        assert "--priority-class=batch" in said
+        assert "priority -10" in said
+    settings.EDT_KUBERNETES_ADDRESS, settings.EDT_KUBERNETES_ACCOUNT = "", "/nowhere"
+    said = as_(studio.dora).get(reverse("pilots"), {"part": "offers", "engine": "kubernetes"}).content.decode()
+    assert "the setting EDT_KUBERNETES_ADDRESS, which says where its API server is" in said
+
+
+def test_a_pool_of_kubernetes_is_made_shown_and_changed_in_its_words(studio: Seeded, as_: As) -> None:
+    client = as_(studio.dora)
+    new = {**POLICY, "name": "cluster", "provider": "kubernetes"}
+    refused = client.post(reverse("pilots"), new).content.decode()
+    assert "&#x27;--partition&#x27; cannot be chosen here" in refused
+    assert "or of a pod as in --cpu=8 --memory=32Gi --gpus=1" in refused
+    made = client.post(reverse("pilots"), {**new, "options": "--cpu=4"})
+    page = client.get(made["Location"]).content.decode()
+    assert "Options of a pod" in page
+    assert "sbatch" not in page
+    said = client.get(reverse("preview_pilot_pool", args=["cluster"]), {**POLICY, "options": "--cpu=4", "least": "1"})
+    assert "Kubernetes was asked for 0 pilots; at least 1, at most 4." in said.content.decode()
+    assert "Insufficient nvidia.com/gpu" in client.get(reverse("pilot_pool", args=["pods"])).content.decode()
+    script = api.of(studio.dora)
+    made = script.post("/pilot-pools", {"name": "other", "provider": "kubernetes", "slots": 4, "most": 2, "options": "--cpu=4"}).json()
+    assert (made["provider"], made["options"]) == ("kubernetes", "--cpu=4")
+
+
 def test_a_pool_of_ray_is_made_shown_and_changed_in_rays_words(studio: Seeded, as_: As) -> None:
     client = as_(studio.dora)
     new = {**POLICY, "name": "cluster", "provider": "ray"}
@@ -120,3 +153,4 @@ def test_edt_nodes_pilots_says_what_is_held_and_why(
     assert "PENDING (Resources)" in said
     assert "gpu-2" not in said, "it has ended"
     assert "shared: Ray was asked for 1 pilot (1 ending)" in said
+    assert "pods: Kubernetes was asked for 1 pilot (1 waiting in its queue)" in said

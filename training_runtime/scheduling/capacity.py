@@ -1,4 +1,5 @@
-"""How many machines to hold of an engine that lends them (Slurm, Ray): facts in, decision and reasons out. Pure, standard library only.
+"""How many machines to hold of an engine that lends them (Slurm, Ray, Kubernetes): facts in, decision and reasons out. Pure, standard
+library only.
 
 A *pilot* is an allocation of that engine in which `edt-node join` runs, so that it is a machine like any other while it lasts. How many
 more would help is no rule of thumb: the planner itself is asked what it would do with so many machines more (`needed`), so quotas, kinds,
