@@ -3,18 +3,16 @@ they are taken back. The cluster is a stand-in (tests/e2e/kubernetes.py); the st
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.bundles import DIGITS, digits
+from tests.e2e.bundles import digits
 from tests.e2e.kubernetes import Cluster, kubernetes
+from tests.e2e.moving import all_steps_once, drains, gets_on, submits, with_digits
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_joining import drains, gets_on, submits
-from tests.e2e.test_pilots import all_steps_once, shell, words
+from tests.e2e.test_pilots import COMMAND, pilots_of, words
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 POOL = """
@@ -35,23 +33,18 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def studio(cluster: Cluster) -> Iterator[Studio]:
     """Two slots of its own; its pilots find people's data where it is."""
-    studio = Studio(slots=2, settings={"EDT_NODE_LEASE_S": "10", **cluster.settings})
-    command = Path(sys.executable).with_name("edt-node")
-    studio.settings["EDT_KUBERNETES_COMMAND"] = f"{command} join --data-root {studio.home}/data"
-    try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    studio = pilots_of(cluster.settings)
+    studio.settings["EDT_KUBERNETES_COMMAND"] = studio.settings.pop("EDT_PILOT_COMMAND")
+    with with_digits(studio):
         yield studio
-    finally:
-        studio.close()
 
 
 def test_pods_come_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, cluster: Cluster, tmp_path: Path) -> None:
     # One that waits has a pod asked for, which waits in its turn until there is room.
     cluster.room = 0
-    shell(studio, POOL.format(url=studio.url))
+    studio.shell(POOL.format(url=studio.url))
     drains(studio, local=True)
-    run = submits(studio, digits(tmp_path, part_s=0.15), command="main.py --epochs 3")
+    run = submits(studio, digits(tmp_path, part_s=0.15), command=COMMAND)
     wait_until(lambda: "Pending: Unschedulable: 0/3 nodes are available" in words(studio), lambda: f"it is asked for\n{studio.tail()}")
     cluster.room = 2
     gets_on(studio, run, on="work-1")
