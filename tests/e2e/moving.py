@@ -44,10 +44,11 @@ HURRY = "quick"  # a file among the data, with which nothing waits
 
 @contextmanager
 def with_digits(studio: Studio) -> Iterator[Studio]:
-    """It runs, and has the example's data; all of it is gone afterwards."""
+    """It runs, has heard of its own machine, and has the example's data; all of it is gone afterwards."""
     try:
         studio.start()
         shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+        wait_until(lambda: studio.rows("SELECT 1 FROM experiments_node WHERE name = 'local'"), lambda: f"its machine\n{studio.tail()}")
         yield studio
     finally:
         studio.close()
