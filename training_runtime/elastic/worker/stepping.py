@@ -43,6 +43,7 @@ class Doing:
     metrics: list[BatchMetrics] = field(default_factory=list)
     vectors: list[list[float]] = field(default_factory=list)
     agreed: int = 0
+    shared_out: bool = False  # whether each member steps some of the parameters only
 
     @property
     def parity(self) -> int:
@@ -105,7 +106,8 @@ class Stepping(Lifecycle):
         if doing.compared:
             self._compare(doing.unit.step - 1)
         reduce.add_cross_rank()
-        if reduce.several:
+        doing.shared_out = reduce.several and self.sharding.applies(group, doing.unit.step, self.exchange.used)
+        if reduce.several and not doing.shared_out:
             self._leave_before(doing.agreed)
         reduce.set_grads(self.job.optimizer)
 
