@@ -38,6 +38,7 @@ PAYLOADS = 8  # four pairs: at which phase, and what other machines need of it (
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
 LATE = 32  # of the step under way: which buckets are sent again (see `collective_reduce`)
 STORE = 33  # three words: where members of a generation find the store of its first one (see `meeting`)
+SHARES = 36  # two words, by the parity of a step: whether it can share the optimizer's step out (see `sharding`)
 WORKER_WORDS = 40
 STATE_LEFT = 1
 LINE = 64

@@ -25,7 +25,7 @@ KINDS: tuple[type[Optimizer], ...] = (
     torch.optim.Rprop,
 )
 OTHER_LOOPS = ("foreach", "fused", "capturable", "differentiable")
-OVERHEAD = 4096  # elements that take as long as one more parameter does (Adam on an EPYC: 17 us a parameter, 1 us for 1,000 elements)
+OVERHEAD = 1 << 14  # elements that take as long to step as another parameter costs besides (16 us with Adam on an EPYC)
 
 
 def reason_against(optimizer: Optimizer) -> str:

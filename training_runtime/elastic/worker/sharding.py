@@ -14,6 +14,7 @@ generation has one, too: nothing is handed over in another way than without this
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ import torch
 
 from training_runtime.elastic.comm.banks import Banks, State, fits
 from training_runtime.elastic.comm.group import Group
-from training_runtime.elastic.comm.segment import STATE_BANKS, Segment
+from training_runtime.elastic.comm.segment import SHARES, STATE_BANKS, Segment
 from training_runtime.elastic.comm.strides import is_dense
 from training_runtime.elastic.processes.worker_context import return_freed_memory
 from training_runtime.elastic.state import elementwise
@@ -34,6 +35,7 @@ CHANGED = (
 )
 ELSEWHERE = "shard_optimizer: each worker keeps the whole state of the optimizer as long as the run is on several machines"
 ON_DEVICE = "shard_optimizer: each worker keeps the whole state of the optimizer, which is shared out on processor slots only so far"
+PLAN_BITS = 32
 _owners = lru_cache(maxsize=64)(elementwise.owners)
 
 
@@ -48,24 +50,38 @@ class ShardedOptimizer:
         self._states: list[dict[int, State]] = [{} for _ in range(STATE_BANKS)]  # of the parameters that have any, by their number
         self._views: list[dict[int, State]] = [{} for _ in range(STATE_BANKS)]  # the same, which nobody else has in hands
         self._current = -1  # the bank that the optimizer's state is in, -1: it is this process's own
+        self._plan = 0  # a sum over what the state is made of, by which members see that they mean the same places
         self._version = 0
         self._said: set[str] = set()
         self._before: list[tuple[torch.Tensor, Any]] = []  # parameters of the step under way, and their state before it
 
+    def offer(self, group: Group, step: int) -> None:
+        """Tell the others whether this worker could share `step` out. Before the first barrier. UserError where the script has written to
+        what workers share."""
+        if self.on:
+            word = step << PLAN_BITS | self._plan if self._is_ready(group, step % STATE_BANKS) else 0
+            group.segment.set(group.worker_id, SHARES + step % 2, word)
+
     def applies(self, group: Group, step: int, used: Sequence[int]) -> bool:
-        """Whether `step` can be shared out: the same answer on all members. `used`: for each parameter, whether it has a gradient. Between
-        the second barrier and the third. UserError where the script has written to what workers share."""
-        if not self.on or group.size == 1 or _is_spread(group) or elementwise.reason_against(self._optimizer):
+        """Whether all members share `step` out: the same answer on each, whatever it thinks itself. `used`: for each parameter, whether any
+        engine has used it. Between the second barrier and the third, or the next step's first one."""
+        if not self.on:
             return False
-        target, current = step % STATE_BANKS, self._current
+        words = {group.segment.get(worker_id, SHARES + step % 2) for worker_id in group.record.members}
+        if len(words) > 1 or words.pop() >> PLAN_BITS != step:
+            return False
+        return all(i in self._states[0] for i, some in enumerate(used) if some)
+
+    def _is_ready(self, group: Group, target: int) -> bool:
+        if group.size == 1 or _is_spread(group) or elementwise.reason_against(self._optimizer):
+            return False
+        current = self._current
         if current >= 0 and self._banks is not None and self._banks.version != self._version:
             raise UserError(CHANGED)
         state = self._optimizer.state
         if current == target or any(state.get(self._parameters[i]) is not held for i, held in self._states[current].items()):
             self.release()
-        if self._current < 0 and not self._lay_out():
-            return False
-        return all(i in self._states[target] for i, some in enumerate(used) if some)
+        return self._current >= 0 or self._lay_out()
 
     def complain(self, group: Group, warn: Callable[[str], None]) -> None:
         """Say why what was asked for is not done in this generation, each reason once."""
@@ -85,6 +101,8 @@ class ShardedOptimizer:
         placed = self._banks.place(states)
         if placed is None:
             return False
+        made_of = [(i, name, t.dtype, tuple(t.shape), t.stride()) for i, state in states.items() for name, t in state.items()]
+        self._plan = zlib.crc32(repr(made_of).encode())
         self._views = placed
         self._states = [{i: dict(views) for i, views in bank.items()} for bank in placed]
         return True

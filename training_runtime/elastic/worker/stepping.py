@@ -100,6 +100,7 @@ class Stepping(Lifecycle):
             self.feed.ahead(self.feed.following(self.position + 1, group.rank, group.size))
         if reduce.several:
             self._read(doing)
+            self.sharding.offer(group, doing.unit.step)
         doing.agreed = self._sync(reduce.stage())
         if doing.agreed > group.number:
             self.exchange.meet(self.segment.generation(doing.agreed), self.worker_id)
