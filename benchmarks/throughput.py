@@ -102,12 +102,13 @@ def against_peers(names: list[str], rounds: int, seconds: float) -> None:
     columns = ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "processor ratio", "private MB/worker", "MB", "peer MB")
     report.table("Throughput", columns, rows)
     figures = {"ddp_ratio_min": round(min(ratios), 3), "loop_ratio_min": round(min(against_loop), 3)}
+    figures["memory_ratio_max"] = round(max(r[8] / r[9] for r in rows), 3)
     report.finish(
         "throughput",
         figures,
         {
             f"{r[0]} {r[2]}": {"ours": round(r[3], 2), "peer": round(r[4], 2), "ratio": round(r[5], 3), "processor_ratio": round(r[6], 3)}
-            | {"mb": round(r[8]), "peer_mb": round(r[9])}
+            | {"private_mb": round(r[7]), "mb": round(r[8]), "peer_mb": round(r[9])}
             for r in rows
         },
     )

@@ -45,6 +45,7 @@ class ShardedOptimizer:
     def __init__(self, segment: Segment, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], *, on: bool) -> None:
         self.on = on
         self._optimizer, self._parameters = optimizer, tuple(parameters)
+        self._on_device = any(p.device.type != "cpu" for p in self._parameters)
         self._sizes = tuple(p.numel() for p in self._parameters)
         self._banks = Banks(segment, self._parameters) if on else None
         self._states: list[dict[int, State]] = [{} for _ in range(STATE_BANKS)]  # of the parameters that have any, by their number
@@ -73,7 +74,7 @@ class ShardedOptimizer:
         return all(i in self._states[0] for i, some in enumerate(used) if some)
 
     def _is_ready(self, group: Group, target: int) -> bool:
-        if group.size == 1 or _is_spread(group) or elementwise.reason_against(self._optimizer):
+        if group.size == 1 or self._on_device or _is_spread(group) or elementwise.reason_against(self._optimizer):
             return False
         current = self._current
         if current >= 0 and self._banks is not None and self._banks.version != self._version:
@@ -85,8 +86,7 @@ class ShardedOptimizer:
 
     def complain(self, group: Group, warn: Callable[[str], None]) -> None:
         """Say why what was asked for is not done in this generation, each reason once."""
-        on_device = any(p.device.type != "cpu" for p in self._parameters)
-        found = ON_DEVICE if on_device else ELSEWHERE if _is_spread(group) else ""
+        found = ON_DEVICE if self._on_device else ELSEWHERE if _is_spread(group) else ""
         if self.on and found and found not in self._said:
             self._said.add(found)
             warn(found)
