@@ -14,6 +14,7 @@ SHORT = ("--samples", "115")
 LONG = ("--epochs", "24", "--samples", "115")
 # Leaves a byte for each step that a worker has taken from what all of them share.
 COUNTED = """
+from training_runtime.elastic.worker import sharding as _counted
 import os
 def _count(inner):
     def take(self, step):
