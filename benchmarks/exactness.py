@@ -9,6 +9,8 @@ of that rate leads to all but the first, and is pulled out for a while.
 
 With `--programs` not one script is played but random ones, which cross what users' scripts do (see `benchmarks._programs`), each on some
 schedules. One that ends with a sentence that refuses it must be refused on every schedule.
+
+With `--sharded` workers share the optimizer's step out, and die in the midst of that too; the fixed run has one worker, which cannot.
 """
 
 from __future__ import annotations
@@ -26,13 +28,30 @@ from typing import Any
 from benchmarks import report
 from benchmarks._programs import Program, program
 from benchmarks._stage import REFUSED, Stage, staged
-from tests.engine.faults import DRIVER_PHASES, PHASES
+from tests.engine.faults import DRIVER_PHASES, PHASES, SHARDED_PHASES
 from tests.engine.scripts import SMALL
 
 STEPS_PER_EPOCH, EPOCHS = 6, 6
 STEPS = STEPS_PER_EPOCH * EPOCHS
 OPTIMIZERS = ("SGD", "Nesterov", "Adam", "Adadelta", "Clipped")
+SHARDED_OPTIMIZERS = ("SGD", "Adam", "Adadelta")
+SHARDED = """
+import functools as _functools
+import fabric_model as _fabric_model
+_fabric_model.FabricModel.train = _functools.partialmethod(_fabric_model.FabricModel.train, shard_optimizer=True)
+"""
+NEVER_SHARDED = ("edt.elastic", "fn_step_train", "register_step_", "foreach=True", "fused=True", "Adafactor", "torch.optim.Optimizer)")
 PLAYS = 3  # schedules of each random program
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What cases are made of: on so many `machines`, with a `cable`, with the optimizer's step shared out, of `loops` only."""
+
+    machines: int = 1
+    cable: bool = False
+    sharded: bool = False
+    loops: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +66,7 @@ class Case:
     shown: str
 
 
-def schedule(seed: int) -> dict[str, Any]:
+def schedule(seed: int, *, sharded: bool = False) -> dict[str, Any]:
     """A random job and what happens to it. Twenty in a row share the job, and so the fixed run that they are compared with."""
     shared, rng = random.Random(f"job {seed // 20}"), random.Random(seed)
     engines = shared.choice((1, 2, 3, 4, 4, 5, 7))
@@ -58,9 +77,10 @@ def schedule(seed: int) -> dict[str, Any]:
     changes = [(rng.randint(1, STEPS - 3), slots()) for _ in range(rng.choice((0, 1, 2, 3, 5)))]
     if rng.random() < 0.15:  # suspended for a while
         changes.append((rng.randint(1, STEPS - 3), ()))
-    faults = [fault(rng, STEPS) for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))]
+    phases = PHASES + 3 * SHARDED_PHASES if sharded else PHASES
+    faults = [fault(rng, STEPS, phases=phases) for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))]
     return {
-        "optimizer": shared.choice(OPTIMIZERS),
+        "optimizer": shared.choice(SHARDED_OPTIMIZERS if sharded else OPTIMIZERS),
         "engines": engines,
         "checkpoint": rng.choice((0, 1, 3)),
         "changes": [(0, slots()), *sorted(changes)],
@@ -68,7 +88,7 @@ def schedule(seed: int) -> dict[str, Any]:
     }
 
 
-def fault(rng: random.Random, steps: int, *, stops: float = 0.1) -> dict[str, Any]:
+def fault(rng: random.Random, steps: int, *, stops: float = 0.1, phases: tuple[str, ...] = PHASES) -> dict[str, Any]:
     """Somebody's death, or standstill (`stops` of all). `strike`: from outside, to these at once; else by themselves, in a phase."""
     step = rng.randint(1, steps)
     how = rng.random()
@@ -78,7 +98,7 @@ def fault(rng: random.Random, steps: int, *, stops: float = 0.1) -> dict[str, An
         victims = rng.choice((["fork server"], ["driver", "worker"], ["driver", "fork server"], ["workers"], ["driver", "workers"]))
         return {"phase": "outside", "step": step, "strike": victims}
     number = "SIGSTOP" if how < 0.25 + stops else "SIGKILL"
-    return {"phase": rng.choice(PHASES), "step": step, "rank": rng.randint(0, 3), "signal": number}
+    return {"phase": rng.choice(phases), "step": step, "rank": rng.randint(0, 3), "signal": number}
 
 
 def arguments_of(job: dict[str, Any]) -> tuple[str, ...]:
@@ -93,27 +113,30 @@ def elsewhere(faults: list[dict[str, Any]], rng: random.Random, *, cable: bool) 
     return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
 
 
-def cases(first: int, *, machines: int, cable: bool) -> Iterator[Case]:
+def cases(first: int, kind: Kind) -> Iterator[Case]:
     """The schedules of one script from this seed on."""
+    script = SHARDED + SMALL if kind.sharded else SMALL
     for seed in itertools.count(first):
-        job = schedule(seed)
-        if machines > 1:
-            job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"), cable=cable)
+        job = schedule(seed, sharded=kind.sharded)
+        if kind.machines > 1:
+            job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"), cable=kind.cable)
         arguments = arguments_of(job)
-        yield Case(seed, SMALL, (*arguments, "--checkpoint", str(job["checkpoint"])), job, arguments, str(job))
+        yield Case(seed, script, (*arguments, "--checkpoint", str(job["checkpoint"])), job, arguments, str(job))
 
 
-def programs(first: int, *, loops: bool = False) -> Iterator[Case]:
-    """Random programs, each on PLAYS schedules. `loops`: only those whose step is a loop of the script's own."""
+def programs(first: int, kind: Kind) -> Iterator[Case]:
+    """Random programs, each on PLAYS schedules."""
     for seed in itertools.count(first):
         made = program(seed // PLAYS)
-        if loops and "loop" not in made.features:
+        if (kind.loops and "loop" not in made.features) or (kind.sharded and any(never in made.text for never in NEVER_SHARDED)):
             continue
-        job = short_schedule(seed, made)
-        yield Case(seed, made.text, (), job, made.seed, f"program {made.seed} {made.features} {job}")
+        job = short_schedule(seed, made, sharded=kind.sharded)
+        yield Case(
+            seed, SHARDED + made.text if kind.sharded else made.text, (), job, made.seed, f"program {made.seed} {made.features} {job}"
+        )
 
 
-def short_schedule(seed: int, made: Program) -> dict[str, Any]:
+def short_schedule(seed: int, made: Program, *, sharded: bool = False) -> dict[str, Any]:
     """What happens to a program of few steps: other members at steps at which they are waited for, and faults."""
     rng = random.Random(f"short {seed}")
     most = min(4, made.engines + 1)
@@ -126,7 +149,8 @@ def short_schedule(seed: int, made: Program) -> dict[str, Any]:
     changes = [(0, slots())]
     for step in sorted(rng.sample(range(1, made.steps - 1), rng.choice((0, 1, 1, 2, 2, 3)))):
         changes.append((step, () if rng.random() < 0.2 else slots(changes[-1][1] or (0,))))
-    faults = [fault(rng, made.steps, stops=0.02) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+    phases = PHASES + 3 * SHARDED_PHASES if sharded else PHASES
+    faults = [fault(rng, made.steps, stops=0.02, phases=phases) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
     return {"changes": changes, "faults": faults, "holds": [step + 1 for step, _ in changes[1:]]}
 
 
@@ -140,15 +164,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long, whatever the count")
     parser.add_argument("--programs", action="store_true", help="random scripts")
     parser.add_argument("--loops", action="store_true", help="of these only such as have a training step of their own")
+    parser.add_argument("--sharded", action="store_true", help="with the optimizer's step shared out over the workers")
     given = parser.parse_args()
+    kind = Kind(given.machines, bool(given.link), given.sharded, given.loops)
     count: Counter[str] = Counter()
     began = time.monotonic()
     with staged(given.machines, given.link) as stage:
-        found = (
-            programs(given.seed, loops=given.loops)
-            if given.programs or given.loops
-            else cases(given.seed, machines=given.machines, cable=bool(given.link))
-        )
+        found = (programs if given.programs or given.loops else cases)(given.seed, kind)
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: the figures so far
             play(stage, itertools.islice(found, given.count or (12 if given.quick else 2000)), count, until=began + given.seconds)
     names = ("schedules", "programs", "generations", "redone", "drivers", "refused", "differences")
@@ -194,7 +216,7 @@ def compare(stage: Stage, case: Case, fixed: tuple[object, ...], count: Counter[
     count["differences"] += 1
     what = [name for name, a, b in zip(("weights", "steps", "tests"), found, fixed, strict=False) if a != b]
     said = [each[-1] for each in (fixed, found) if len(each) < 3]
-    print(f"DIFFERENT: seed {case.seed} {case.shown}\n{said or what}{case.script if case.script != SMALL else ''}", flush=True)
+    print(f"DIFFERENT: seed {case.seed} {case.shown}\n{said or what}{'' if case.script.endswith(SMALL) else case.script}", flush=True)
 
 
 if __name__ == "__main__":

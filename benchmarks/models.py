@@ -82,7 +82,9 @@ import sys
 epochs, engines = int(sys.argv[1]), int(sys.argv[2])
 def data():
     return torch.utils.data.TensorDataset(x, y), None
-FabricModel(model, data, loss_function, optimizer).train(epochs, batch, engines, checkpoint_freq=0)
+FabricModel(model, data, loss_function, optimizer).train(
+    epochs, batch, engines, checkpoint_freq=0, shard_optimizer="--sharded" in sys.argv
+)
 """
 
 

@@ -4,10 +4,13 @@
 Same model, data, batch a worker and one thread a worker on both sides; V = W. Ours reads the loss and the accuracy of every engine and
 journals every step, the peers read nothing. The processor ratio compares the processor seconds that a step costs, peer to ours: other work
 disturbs it less. Rounds alternate between the two, the ratio is the median over rounds: other work on the machine then hits both alike.
+
+With `--sharded` the peer is ours too: `shard_optimizer=True` against each worker stepping all parameters, in speed and in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -20,11 +23,11 @@ from benchmarks.peers import ddp
 from tests.engine.harness import Run, Warm, in_session
 
 
-def ours(warm: Warm, name: str, workers: int, seconds: float) -> tuple[float, float, float, float]:
+def ours(warm: Warm, name: str, workers: int, seconds: float, *more: str) -> tuple[float, float, float, float]:
     """Steps a second; private memory a worker in MB; processor seconds of all workers a step; and the memory of the whole run (driver and
     fork server included) in MB, what its processes share counted once."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(warm, Path(folder), fabric_script(name), "100000", str(workers), max_slots=workers)
+        run = Run(warm, Path(folder), fabric_script(name), "100000", str(workers), *more, max_slots=workers)
         try:
             run.members(*range(workers))
             run.until_step(10)
@@ -52,10 +55,30 @@ def private_mb(pid: int) -> float:
     return (int(fields["Private_Dirty"].split()[0]) + int(fields["Private_Clean"].split()[0])) / 1024
 
 
+def sharded(names: list[str], rounds: int, seconds: float) -> None:
+    """The optimizer's step shared out over 2 and 4 workers, against the same run without that."""
+    rows = []
+    with contextlib.closing(Warm()) as warm:
+        for name in names:
+            for workers in (2, 4):
+                pairs = [(ours(warm, name, workers, seconds, "--sharded"), ours(warm, name, workers, seconds)) for _ in range(rounds)]
+                speed, processor = (median(a[i] / b[i] for a, b in pairs) for i in (0, 2))
+                memory = [median(pair[side][i] for pair in pairs) for i in (1, 3) for side in (0, 1)]
+                rows.append((name, workers, speed, 1 / processor, *memory))
+                print(rows[-1], file=sys.stderr)
+    columns = ("model", "workers", "ratio", "processor ratio", "private MB/worker", "without", "MB", "without")
+    report.table("Throughput with the optimizer's step shared out", columns, rows)
+    figures = {"sharded_ratio_min": round(min(r[2] for r in rows), 3), "sharded_memory_ratio_max": round(max(r[6] / r[7] for r in rows), 3)}
+    names_of = ("ratio", "processor_ratio", "private_mb", "whole_private_mb", "mb", "whole_mb")
+    report.finish("sharded", figures, {f"{r[0]} {r[1]}": dict(zip(names_of, (round(x, 3) for x in r[2:]), strict=True)) for r in rows})
+
+
 def main(arguments: list[str]) -> None:
-    quick = "--quick" in arguments
-    names = [a for a in arguments if a in MODELS] or list(MODELS)
-    rounds, seconds = (1, 2.0) if quick else (5, 5.0)
+    rounds, seconds = (1, 2.0) if "--quick" in arguments else (5, 5.0)
+    (sharded if "--sharded" in arguments else against_peers)([a for a in arguments if a in MODELS] or list(MODELS), rounds, seconds)
+
+
+def against_peers(names: list[str], rounds: int, seconds: float) -> None:
     warm = Warm()
     rows, ratios, against_loop = [], [], []
     try:
@@ -79,12 +102,13 @@ def main(arguments: list[str]) -> None:
     columns = ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "processor ratio", "private MB/worker", "MB", "peer MB")
     report.table("Throughput", columns, rows)
     figures = {"ddp_ratio_min": round(min(ratios), 3), "loop_ratio_min": round(min(against_loop), 3)}
+    figures["memory_ratio_max"] = round(max(r[8] / r[9] for r in rows), 3)
     report.finish(
         "throughput",
         figures,
         {
             f"{r[0]} {r[2]}": {"ours": round(r[3], 2), "peer": round(r[4], 2), "ratio": round(r[5], 3), "processor_ratio": round(r[6], 3)}
-            | {"mb": round(r[8]), "peer_mb": round(r[9])}
+            | {"private_mb": round(r[7]), "mb": round(r[8]), "peer_mb": round(r[9])}
             for r in rows
         },
     )

@@ -5,7 +5,7 @@ FAULTS = """
 import json, os, signal
 from training_runtime.elastic.driver import coordinator as _coordinator; from training_runtime.elastic.comm import all_reduce as _exchange
 from training_runtime.elastic.driver import recorder as _recorder, recorder_feed as _recorder_feed
-from training_runtime.elastic.worker import main as _worker
+from training_runtime.elastic.worker import main as _worker, sharding as _sharding
 
 _faults = json.loads(os.environ.get("FAULTS", "[]"))
 _now = {}
@@ -77,6 +77,10 @@ _wrap(_worker.Worker, "_end_engine", "backward", after=True)
 _wrap(_exchange.Exchange, "add_cross_rank", "exchange")
 _wrap(_exchange.Exchange, "add_cross_rank", "summed", after=True)
 _wrap(_exchange.Exchange, "set_grads", "optimizer")
+_wrap(_sharding.ShardedOptimizer, "step", "stepping")
+_wrap(_sharding.ShardedOptimizer, "step", "stepped", after=True)
+_wrap(_sharding.ShardedOptimizer, "take", "taking")
+_wrap(_sharding.ShardedOptimizer, "take", "taken", after=True)
 _wrap(_worker.Worker, "_record", "committed")
 _wrap(_worker.Validation, "_batch", "validation")
 _wrap(_worker.Validation, "_batch", "tested", after=True)
@@ -117,6 +121,7 @@ PHASES = (
     "taking over",
     "entered",
 )
+SHARDED_PHASES = ("stepping", "stepped", "taking", "taken")  # of a step of the optimizer that is shared out
 DRIVER_PHASES = tuple(
     f"driver {when} {name}"
     for name in ("steps", "note", "begun", "_publish", "_start", "_done", "_exited", "flush", "test")

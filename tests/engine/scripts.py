@@ -15,6 +15,7 @@ parser.add_argument("--samples", type=int, default=331)
 parser.add_argument("--batch", type=int, default=4)
 parser.add_argument("--engines", type=int, default=4)
 parser.add_argument("--checkpoint", type=int, default=1)
+parser.add_argument("--sharded", action="store_true")
 args = parser.parse_args()
 
 class Noisy(torch.utils.data.Dataset):
@@ -44,7 +45,7 @@ if args.optimizer == "Clipped":
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.register_step_pre_hook(clip)
 FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(
-    args.epochs, args.batch, args.engines, checkpoint_freq=args.checkpoint
+    args.epochs, args.batch, args.engines, checkpoint_freq=args.checkpoint, shard_optimizer=args.sharded
 )
 '''
 

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,23 @@ def test_rows_in_use_are_kept(segment, monkeypatch):
     first = LAYOUT.offsets["rows"]
     held = [row for row in range(4) if is_allocated(segment.fd, first + row * ROW_BYTES)]
     assert held == [0, 1, 2], "of three engines one worker holds two sums at a time"
+
+
+@pytest.mark.parametrize(("members", "kept"), [((0,), False), ((0, 2), False), ((0, 1), True)], ids=["alone", "on two machines", "on one"])
+def test_banks_of_an_optimizer_are_kept_where_workers_share_its_step_out(monkeypatch, members, kept):
+    monkeypatch.setattr(give_back, "ROWS_REST_S", 0.0)
+    fd, empty = os.memfd_create("segment"), os.memfd_create("state")
+    layout = replace(LAYOUT, max_workers=4, machines=2, bank_bytes=ROW_BYTES)
+    segment, at = Segment(fd, layout, create=True), layout.offsets["state"]
+    segment.tensor("state", torch.uint8, 3 * ROW_BYTES).fill_(7)
+    segment.flat_buffer(0, layout.flat_buffers[0]).fill_(1.0)
+    back = GiveBack(segment, 0, empty, {3})
+    back.begin(2, members)
+    back.some(1e6)
+    assert is_allocated(fd, at) == is_allocated(fd, at + 3 * ROW_BYTES - 4096) == kept
+    assert is_allocated(fd, layout.offsets["rows"]), "the sum lies behind them"
+    os.close(fd)
+    os.close(empty)
 
 
 FREES = """

@@ -12,10 +12,12 @@ import pytest
 from tests.engine.harness import HERE, Run, until_gone
 from tests.engine.scripts import HELD, LOOP, SMALL
 from tests.engine.test_loop import same
+from tests.engine.test_sharding import COUNTED, shared_out
 from tests.engine.test_streams_trained import SCRIPTS
 from training_runtime.elastic.multinode import rendezvous
 from training_runtime.elastic.multinode.remote_agent import AGAIN
 from training_runtime.elastic.multinode.wire import Wire
+from training_runtime.elastic.worker.sharding import ELSEWHERE
 from training_runtime.errors import ProtocolError
 
 LONG = ("--epochs", "24", "--samples", "115")
@@ -71,6 +73,23 @@ def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(
     assert run.weights() == one.weights()
     assert run.train_lines() == one.train_lines()
     assert run.test_lines() == one.test_lines()
+
+
+def test_the_optimizers_step_is_shared_out_while_all_workers_are_on_one_machine(together, fixed):
+    one = fixed(*LONG)
+    run, near = together((0, 1), (10, 11), script=COUNTED + HELD, more=("--sharded",), stays=(4,))
+    before, at = shared_out(run), run.step()
+    run.until(lambda: run.step() > at, what="a step that both machines do")
+    assert shared_out(run) == before
+    near.members()
+    (run.result_dir / "stay-4").unlink()
+    run.until_workers(2)
+    assert run.wait() == 0, run.tail()
+    assert near.wait() == 0
+    assert run.weights() == one.weights()
+    assert run.train_lines() == one.train_lines()
+    assert shared_out(run) > before
+    assert ELSEWHERE in [warned.message for warned in run.events("warning")]
 
 
 # A bridge that passes on no report any more, and a remote agent that is slow to write down what it finds unread.

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from training_runtime.elastic.comm import all_reduce
+from training_runtime.elastic.comm import all_reduce, banks
 from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.data import batched, script_sampler, streams
 from training_runtime.elastic.data.order import Order
@@ -74,6 +74,7 @@ class Job:
     checkpoint_freq: int = 1
     loader_threads: int = 4
     save_to_onnx: bool = False
+    shard_optimizer: bool = False  # each worker of a machine steps some of the parameters (see `worker.sharding`)
     respawn: RespawnSpec | None = None
     fallback: RespawnSpec | None = None  # what `respawn` is to be made of where the datasets function makes a fork unsafe
     train_set: Any = None
@@ -225,6 +226,7 @@ class Job:
             test_batches=shape.test_batches,
             buffer_bytes=buffer_bytes,
             flat_buffers=all_reduce.flat_buffers(self.trained),
+            bank_bytes=banks.bank_bytes(self.trained) if self.shard_optimizer else 0,
         )
 
     def means(self, vector: list[float]) -> dict[str, float]:

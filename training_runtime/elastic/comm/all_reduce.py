@@ -243,6 +243,11 @@ class Exchange:
         next step."""
         self._used = self._segment.used[:engines].amax(0).tolist()
 
+    @property
+    def used(self) -> Sequence[int]:
+        """For each parameter, whether any engine has used it in this step. From the second barrier on."""
+        return self._used
+
     def _add_piece(self, flat: int, part: slice, cross_rank: tuple[tree.Merge, ...]) -> None:
         """`cross_rank`: additions of rows."""
         total = self._flat[SUM_ROW][flat][part]

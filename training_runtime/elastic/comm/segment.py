@@ -38,9 +38,11 @@ PAYLOADS = 8  # four pairs: at which phase, and what other machines need of it (
 DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `digest.Replicas`)
 LATE = 32  # of the step under way: which buckets are sent again (see `collective_reduce`)
 STORE = 33  # three words: where members of a generation find the store of its first one (see `meeting`)
+SHARES = 36  # two words, by the parity of a step: whether it can share the optimizer's step out (see `sharding`)
 WORKER_WORDS = 40
 STATE_LEFT = 1
 LINE = 64
+STATE_BANKS = 2  # see `banks`
 SUM_ROW, FIRST_ROW = 0, 1  # the sum of a step; the rows of its parts begin here
 
 
@@ -56,7 +58,7 @@ class FlatBuffer:
 @dataclass(frozen=True)
 class Layout:
     """Sizes of everything in the segment. Every process of a run computes the same one. `max_workers`: of all `machines`, as many of
-    each, in their order."""
+    each, in their order. `bank_bytes`: of each bank for the state of an optimizer whose step is shared out, 0 where it is not."""
 
     max_workers: int
     engines: int
@@ -66,6 +68,7 @@ class Layout:
     buffer_bytes: int
     flat_buffers: tuple[FlatBuffer, ...]
     machines: int = 1
+    bank_bytes: int = 0
 
     @cached_property
     def offsets(self) -> dict[str, int]:
@@ -82,6 +85,7 @@ class Layout:
             "tested": self.test_batches * 8,
             "buffers": 2 * self.buffer_bytes,
             "notes": GENERATIONS * NOTE_BYTES,
+            "state": STATE_BANKS * self.bank_bytes + self.row_bytes if self.bank_bytes else 0,
             "rows": (self.engines + 1) * self.row_bytes,
         }
         offsets, at = {}, 0

@@ -119,3 +119,11 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, 1 << 30)
+
+
+def return_freed_memory() -> None:
+    """To the kernel, once, after something large was freed for good that `keep_freed_memory` would keep. What the next step needs is paid
+    for again. glibc only; elsewhere nothing happens."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

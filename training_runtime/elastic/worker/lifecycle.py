@@ -44,6 +44,7 @@ from training_runtime.elastic.worker.buffers import SharedBuffers
 from training_runtime.elastic.worker.callbacks import WorkerHooks
 from training_runtime.elastic.worker.memory import Memory
 from training_runtime.elastic.worker.pull import CAME_BETWEEN, Pull
+from training_runtime.elastic.worker.sharding import ShardedOptimizer
 from training_runtime.elastic.worker.writer import Writer, is_first
 from training_runtime.errors import PullFailed
 
@@ -66,6 +67,7 @@ class Lifecycle(ABC):
         capture.move(job.live, context.device())
         self.position = context.begin
         self.exchange = reduction.exchange_of(job, segment, context)
+        self.sharding = ShardedOptimizer(segment, job.optimizer, job.trained, on=job.shard_optimizer)
         self.buffers = SharedBuffers(segment, job.live.modules(), context.device(), on_device=context.on_device)
         self.hooks = WorkerHooks(job, self._warn)
         self.group = self.worked = Group(segment, GenerationRecord(0, (self.worker_id,), ()), self.worker_id, context.driver)
@@ -149,6 +151,7 @@ class Lifecycle(ABC):
     def _write_down(self) -> None:
         """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
         self._written()
+        self.sharding.undo()
         self.buffers.ensure_snapshot()
         self.buffers.restore()
         self.exchange.drop()
@@ -185,6 +188,7 @@ class Lifecycle(ABC):
         self.exchange.drop()
         if self.worker_id not in record.worker_ids:
             raise Retired
+        self.sharding.release()
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
         self.memory.enter()
         if not record.members:
@@ -212,8 +216,13 @@ class Lifecycle(ABC):
         self.exchange.join(group)
         self.worked = group
         if group.rank == 0:
-            stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
-            self._report(reports.Begun(number, top, redone, stood_s))
+            self._begun(top, redone)
+
+    def _begun(self, top: int, redone: int) -> None:
+        """Say so, as the first member."""
+        stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
+        self._report(reports.Begun(self.group.number, top, redone, stood_s))
+        self.sharding.complain(self.group, self._warn)
 
     def _look_for_a_lost_hook(self, record: GenerationRecord) -> None:
         """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with

@@ -90,14 +90,27 @@ class Worker(Stepping):
         doing.metrics = [self._engine(doing, m) for m in doing.mine]
         self._sum(doing)
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
-        self.whole = False
-        self.job.optimizer.step()
+        self._optimize(doing)
         doing.reduce.check()
         self.exchange.drop()
         if not doing.reduce.several:
             self._read(doing)  # not before: a device has more to do by now, while this process waits for it
         doing.reduce.take_buffers()
         self._end_step(doing)
+
+    def _optimize(self, doing: Doing) -> None:
+        """The optimizer's step, of all parameters or of those that are this worker's to step. Raises Reconfigured where a member died
+        before all were stepped: then nothing has changed."""
+        if doing.shared_out:
+            self.sharding.step(doing.group, doing.unit.step)
+            doing.group.barrier()
+            self._leave_before(doing.agreed)
+            self.whole = False
+            self.sharding.take(doing.unit.step)
+        else:
+            self.whole = False
+            self.sharding.release()
+            self.job.optimizer.step()
 
     def _engine(self, doing: Doing, m: int) -> BatchMetrics:
         """Compute one engine, its gradients into their row."""
@@ -110,6 +123,7 @@ class Worker(Stepping):
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
         self.whole = False
+        self._give_state()
         with self._excused():
             self.hooks.epoch_begin(unit.epoch)
         self.compute.refuse_changes()
@@ -129,6 +143,7 @@ class Worker(Stepping):
         agreed = self._sync()  # nobody goes on before the snapshot is there: else its taker's death would lose it
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         self.whole = False
+        self._give_state()
         with self._excused():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
         self.compute.refuse_changes()
@@ -137,10 +152,16 @@ class Worker(Stepping):
         self._commit(self.position + 1)
         self._move_on(agreed)
 
+    def _give_state(self) -> None:
+        """Callbacks of the script may look at the optimizer's state and change it: not what workers share."""
+        if self.job.user_callbacks:
+            self.sharding.release()
+
     def _save_in_hook_again(self, unit: WorkItem) -> None:
         """In the place of a first member that died over it. This worker has had the hook once, as the others have: what it changes now must
         not count."""
         self.whole = False
+        self._give_state()
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         with self._excused(), capture.unchanged(self.job.live):
             self.hooks.epoch_end(unit.epoch, save_model=True)
@@ -192,6 +213,7 @@ class Worker(Stepping):
             self._written()
             if self.job.save_to_onnx:
                 self._save_example()
+        self._give_state()
         with self._excused():
             self.hooks.end()
         if self.group.rank:

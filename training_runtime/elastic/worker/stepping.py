@@ -43,6 +43,7 @@ class Doing:
     metrics: list[BatchMetrics] = field(default_factory=list)
     vectors: list[list[float]] = field(default_factory=list)
     agreed: int = 0
+    shared_out: bool = False  # whether each member steps some of the parameters only
 
     @property
     def parity(self) -> int:
@@ -99,13 +100,15 @@ class Stepping(Lifecycle):
             self.feed.ahead(self.feed.following(self.position + 1, group.rank, group.size))
         if reduce.several:
             self._read(doing)
+            self.sharding.offer(group, doing.unit.step)
         doing.agreed = self._sync(reduce.stage())
         if doing.agreed > group.number:
             self.exchange.meet(self.segment.generation(doing.agreed), self.worker_id)
         if doing.compared:
             self._compare(doing.unit.step - 1)
         reduce.add_cross_rank()
-        if reduce.several:
+        doing.shared_out = reduce.several and self.sharding.applies(group, doing.unit.step, self.exchange.used)
+        if reduce.several and not doing.shared_out:
             self._leave_before(doing.agreed)
         reduce.set_grads(self.job.optimizer)
 

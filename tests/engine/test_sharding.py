@@ -1,0 +1,191 @@
+"""The optimizer's step shared out over the workers: the bits of a run that does not, whatever happens in the midst of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.engine.faults import FAULTS, SHARDED_PHASES
+from tests.engine.harness import until_gone
+from tests.engine.scripts import SMALL
+
+SHORT = ("--samples", "115")
+LONG = ("--epochs", "24", "--samples", "115")
+# Leaves a byte for each step that a worker has taken from what all of them share.
+COUNTED = """
+from training_runtime.elastic.worker import sharding as _counted
+import os
+def _count(inner):
+    def take(self, step):
+        with open(os.environ["RESULT_DIR"] + "/shared-out", "ab") as file:
+            file.write(b".")
+        return inner(self, step)
+    return take
+_counted.ShardedOptimizer.take = _count(_counted.ShardedOptimizer.take)
+"""
+# Memory that nobody needs is given back at once.
+SOON = "from training_runtime.elastic.comm import give_back as _give_back; _give_back.ROWS_REST_S = 0.0\n"
+
+
+def shared_out(run) -> int:
+    """How many steps workers have taken from each other."""
+    path = run.result_dir / "shared-out"
+    return path.stat().st_size if path.exists() else 0
+
+
+def same(run, one) -> None:
+    assert run.weights() == one.weights()
+    assert run.train_lines() == one.train_lines()
+    assert run.test_lines() == one.test_lines()
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD", "Adadelta"])
+def test_a_run_whose_step_is_shared_out_gives_the_same_bits(start, fixed, optimizer):
+    one = fixed("--optimizer", optimizer, *SHORT)
+    for workers in (2, 3):
+        run = start(COUNTED + SMALL, "--optimizer", optimizer, *SHORT, "--sharded")
+        run.members(*range(workers))
+        assert run.wait() == 0, run.tail()
+        same(run, one)
+        assert shared_out(run) >= workers  # not the first steps, which one worker may do, or which make the state
+
+
+def test_it_goes_4_2_3_1_4_and_is_suspended_in_between(start, fixed):
+    one = fixed(*LONG)
+    run = start(SOON + COUNTED + SMALL, *LONG, "--sharded")
+    run.members(0, 1, 2, 3)
+    for at, slots in ((20, (0, 2)), (60, (1, 2, 4)), (90, ()), (90, (3,)), (120, (0, 1, 2, 3))):
+        run.until_step(at)
+        run.members(*slots)
+        if not slots:
+            run.until(lambda: run.events("suspended"))
+    assert run.wait() == 0, run.tail()
+    same(run, one)
+    assert shared_out(run) > 100
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_deaths_at_every_phase_of_the_step_cost_the_step_alone(start, fixed, rank):
+    one = fixed(*LONG)
+    faults = [{"phase": phase, "step": 20 + 30 * i, "rank": rank} for i, phase in enumerate(SHARDED_PHASES)]
+    run = start(FAULTS + COUNTED + SMALL, *LONG, "--sharded", env={"FAULTS": json.dumps(faults)})
+    run.members(0, 1, 2)
+    assert run.wait() == 0, run.tail()
+    same(run, one)
+    assert all((run.result_dir / f"fault-{i}").exists() for i in range(len(faults)))
+    assert max(generation.redone for generation in run.events("generation")) == 1
+
+
+def test_two_workers_die_over_one_step_then_all_of_them(start, fixed):
+    one = fixed(*LONG)
+    faults = [{"phase": "stepped", "step": 30, "rank": 0}, {"phase": "taking", "step": 30, "rank": 2}]
+    faults += [{"phase": "stepping", "step": 80, "rank": rank} for rank in range(3)]
+    run = start(FAULTS + SMALL, *LONG, "--sharded", env={"FAULTS": json.dumps(faults)})
+    run.members(0, 1, 2)
+    assert run.wait() == 0, run.tail()
+    same(run, one)
+    assert all((run.result_dir / f"fault-{i}").exists() for i in range(len(faults)))
+
+
+def test_a_driver_that_dies_in_the_midst_of_it_goes_on_with_the_next_step(start, fixed):
+    one = fixed(*LONG)
+    faults = [{"phase": "driver before steps", "step": 40}]
+    run = start(FAULTS + COUNTED + SMALL, *LONG, "--sharded", env={"FAULTS": json.dumps(faults)})
+    run.members(0, 1, 2)
+    assert run.wait() != 0
+    until_gone(run.pid)
+    before = shared_out(run)
+    run.again()
+    run.members(0, 1)
+    assert run.wait() == 0, run.tail()
+    same(run, one)
+    assert 0 < before < shared_out(run)
+
+
+# What callbacks do with the state (look at it, change it, copy it), a parameter that is trained from an epoch on only, one that no engine
+# uses, a hook that comes late.
+CALLBACKS = """
+import copy
+import torch
+from torch import nn
+from fabric_model import FabricModel
+from callbacks import Callback
+torch.manual_seed(3)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.late, self.never, self.head = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(2, 2), nn.Linear(16, 3)
+        self.wide = nn.Linear(16, 16).double()
+        self.late.requires_grad_(False)
+    def forward(self, x):
+        return self.head(torch.relu(self.late(self.wide(torch.relu(self.body(x)).double()).float())))
+def data():
+    x = torch.randn(130, 8, generator=torch.Generator().manual_seed(1))
+    return torch.utils.data.TensorDataset(x, x[:, 0].gt(0).long() + x[:, 1].gt(0).long()), None
+def clip(*_):
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+class Changes(Callback):
+    def __init__(self):
+        self.best, self.scheduler = None, torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    def on_epoch_begin(self, epoch):
+        if epoch == 2:
+            model.late.requires_grad_(True)
+        if epoch == 7:
+            optimizer.register_step_pre_hook(clip)
+    def on_epoch_end(self, epoch):
+        self.scheduler.step()
+        for p in optimizer.state:
+            optimizer.state[p]["exp_avg"].mul_(0.5)
+        with torch.no_grad():
+            model.head.weight.mul_(0.99)
+        if epoch == 3:
+            self.best = copy.deepcopy(optimizer.state_dict())
+        if epoch == 5:
+            optimizer.load_state_dict(self.best)
+model = Net()
+optimizer = torch.optim.AdamW([{"params": model.body.parameters()}, {"params": [
+    p for name, p in model.named_parameters() if not name.startswith("body")], "lr": 0.003}], 1e-2)
+FabricModel(model, data, nn.functional.cross_entropy, optimizer, user_callback=[Changes()]).train(9, 4, 4, shard_optimizer=True)
+"""
+
+
+def test_callbacks_have_the_whole_state_and_may_change_it(start, fixed):
+    one = fixed(script=CALLBACKS)
+    run = start(COUNTED + CALLBACKS)
+    run.members(0, 1)
+    for at, slots in ((20, (0, 1, 2)), (40, (2, 3))):
+        run.until_step(at)
+        run.members(*slots)
+    assert run.wait() == 0, run.tail()
+    same(run, one)
+    assert shared_out(run) > 50
+
+
+def test_a_model_that_changes_the_state_while_it_computes_is_refused(start):
+    touched = SMALL.replace(
+        "FabricModel(model",
+        """def touch(*_):
+    for state in optimizer.state.values():
+        state["exp_avg"].zero_()
+model.register_forward_hook(touch)
+FabricModel(model""",
+    )
+    run = start(touched, *SHORT, "--sharded")
+    run.members(0, 1)
+    assert run.wait() != 0
+    assert "the state of the optimizer was changed while a step was computed" in run.tail()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        ("Nesterov", "this optimizer (SGD) has foreach=True. Leave shard_optimizer out"),
+        ("Clipped", "this optimizer (AdamW) has hooks around its step, which look at all parameters"),
+    ],
+)
+def test_other_optimizers_are_refused_with_a_sentence(start, optimizer, said):
+    run = start(SMALL, "--optimizer", optimizer, "--sharded")
+    run.members(0)
+    assert run.wait() != 0
+    assert said in run.events("error")[-1].message
