@@ -226,6 +226,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/sharing/preview/", sharing.sharing_preview, name="preview_sharing"),
     path("node/v1/trees/<str:room>/<str:name>", node_files.tree, name="machine_tree"),
     path("node/v1/trees/<str:room>/<str:name>/<path:path>", node_files.tree_file, name="machine_tree_file"),
+    path("node/v1/batches/<str:room>/<str:name>", node_files.tree_batch, name="machine_tree_batch"),
     path("node/v1/runs/<str:name>/<path:path>", node_files.run_file, name="machine_run_file"),
     path("cluster/pilots/", pilots.index, name="pilots"),
     path("cluster/pilots/<slug:name>/", pilots.pool, name="pilot_pool"),

@@ -42,11 +42,13 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class Found:
-    """A regular file: its path below the run's folder, its size and when it was last written (nanoseconds of Unix time)."""
+    """A regular file: its path below the run's folder, its size, and when it was last written and changed in any way (nanoseconds of Unix
+    time)."""
 
     path: str
     size_bytes: int
     mtime_ns: int
+    ctime_ns: int
 
     @property
     def modified(self) -> float:
@@ -280,7 +282,7 @@ def _add(found: Walked, path: str, name: str, at: int) -> None:
         if _UNNAMEABLE.search(path):
             found.unnameable += 1
         else:
-            found.files.append(Found(path, facts.st_size, facts.st_mtime_ns))
+            found.files.append(Found(path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
 
 
 @dataclass(frozen=True)
