@@ -142,7 +142,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], about: _About) -> Wanted
 
 def _spec(run: TrainingRun, *, on: Node, rules: ClusterRules, secrets: dict[str, str]) -> RunSpec:
     remote = run.head_node_id != on.pk
-    data_root = datastore.root(run.experiment.data_asset)
+    data_root = datastore.present(run.experiment.data_asset)
     return RunSpec(
         run=run.pk,
         name=run.name,

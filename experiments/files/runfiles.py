@@ -23,7 +23,8 @@ from typing import IO
 from django.conf import settings
 
 from experiments.files import stores
-from experiments.models import TrainingRun
+from experiments.files.store import copies
+from experiments.models import Tombstone, TrainingRun
 from training_runtime.protocol import UNCHANGED_CODE_NS
 
 HIGHEST = ".highest"  # the highest number of a run that has had a folder, beside the folders
@@ -76,9 +77,12 @@ def folder_of(number: int) -> Path | None:
 
 
 def make(run: TrainingRun) -> Path:
-    """The run's folder, made if it is not there. The host gives it to the user that the run is boxed as."""
+    """The run's folder, made if it is not there. The host gives it to the user that the run is boxed as. Raises NotHere for that of a run
+    that has begun, while it may come back from the object store."""
     path = folder(run)
     if not path.is_dir():
+        if run.started_at is not None or run.attempt > 1:
+            copies.missing(Tombstone.Kind.RUN, run.folder)
         remember(run.pk)
         path.mkdir(parents=True, exist_ok=True)
     return path
@@ -113,8 +117,7 @@ def is_engines(path: str) -> bool:
 
 
 def open_regular(run: TrainingRun, path: str) -> int:
-    """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link, and for what is
-    the engine's own."""
+    """A descriptor for reading. Raises FileNotFoundError for all but a regular file reached without a link, and what is the engine's."""
     if is_engines(path):
         raise FileNotFoundError(path)
     return open_below(folder(run), path)

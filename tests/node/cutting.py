@@ -10,13 +10,16 @@ from types import TracebackType
 
 class CuttingProxy:
     """`cut_after`: bytes of answers that are let through from now on, None for all; then every connection ends until it is set anew.
-    `asked`: first lines of requests. `passed`: bytes of answers."""
+    `cut_up_after`: the same of requests. `asked`: first lines of requests. `passed`, `passed_up`: bytes of answers, of requests."""
 
     def __init__(self, port: int) -> None:
         self._to = port
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.port = int(self._listener.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
         self.cut_after: int | None = None
+        self.cut_up_after: int | None = None
+        self.passed_up = 0
         self.asked: list[str] = []
         self.passed = 0
         self._open: list[socket.socket] = []
@@ -53,12 +56,19 @@ class CuttingProxy:
             while data := client.recv(1 << 16):
                 if data.split(b" ", 1)[0] in (b"GET", b"POST", b"PUT", b"DELETE"):
                     self.asked.append(data.split(b"\r\n", 1)[0].decode())
+                if self.cut_up_after is not None:
+                    data = data[: self.cut_up_after]
+                    self.cut_up_after -= len(data)
+                    if not data:
+                        break
+                self.passed_up += len(data)
                 server.sendall(data)
         _end(server)
+        _end(client)
 
     def _down(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := server.recv(1 << 12):
+            while data := server.recv(1 << 14):
                 if self.cut_after is not None:
                     data = data[: self.cut_after]
                     self.cut_after -= len(data)
