@@ -30,6 +30,7 @@ from experiments.files import bundles, datastore, mirrored, runfiles
 from experiments.files.guest_files import Guest
 from experiments.files.mirrored import WrongOffset
 from experiments.files.runfiles import Found
+from experiments.files.store import copies
 from experiments.files.zipstream import pieces
 from experiments.live import notify
 from experiments.models import Grant, NodeToken, Slot, TrainingRun
@@ -145,8 +146,8 @@ def run_file(request: HttpRequest, token: NodeToken, name: str, path: str) -> Ht
     if found is None:
         return _refused(410, "This run is not on this machine any more.")
     run, path = found.run, found.guest.place_of(path) if isinstance(found, Hosted) else path
-    runfiles.make(run)
     try:
+        runfiles.make(run)
         if request.method == "DELETE":
             mirrored.remove(run, path)
             return JsonResponse({})
@@ -155,6 +156,8 @@ def run_file(request: HttpRequest, token: NodeToken, name: str, path: str) -> Ht
         return JsonResponse({"size": wrong.size}, status=409)
     except FileNotFoundError:
         return _refused(400, f"{path!r} cannot be the name of a file of a run.")
+    except copies.NotHere as error:
+        return _refused(503, str(error))
     except OSError as error:
         if error.errno in FULL:
             return _refused(507, "The studio's disk is full.")

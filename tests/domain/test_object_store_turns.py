@@ -14,11 +14,12 @@ from django.utils import timezone
 from experiments import services
 from experiments.cluster import desired
 from experiments.files import bundles, datastore, modelstore, pruning, retention, runfiles
-from experiments.files.store import copies, manifest, turns
+from experiments.files.store import copies, copying, manifest, turns
 from experiments.files.store.manifest import Part, Stored
 from experiments.files.store.things import Kind, Thing
 from experiments.models import Grant, Node, Project, RunState, StoreCopy, TrainingRun, User
 from experiments.ops import installation
+from experiments.selectors.files import ON_THEIR_WAY, Listed, files, listed
 from tests import cast, objectstore
 from tests.domain.storing import HOUR, MIB, Studio, bring_all, copy_all, put, run_of, waits
 
@@ -130,6 +131,55 @@ def test_data_that_is_missing_is_waited_for_and_a_model_too(studio: Studio, stor
     copy_all()
     assert (datastore.present(studio.asset) / "train" / "0.bin").stat().st_size == 3000
     modelstore.opened(studio.model).close()
+
+
+def test_the_results_of_a_run_say_that_they_are_on_their_way(studio: Studio, store_folder: Path):
+    copy_all()
+    shutil.rmtree(runfiles.folder(studio.ended))
+    assert listed(studio.ended) == Listed([], [ON_THEIR_WAY])
+    copy_all()
+    assert "model/final" in {file.path for file in files(studio.ended)}
+
+
+def test_another_file_in_the_place_of_code_is_not_taken_for_it(studio: Studio, store_folder: Path):
+    copy_all()
+    sha256 = studio.ended.version.bundle.sha256
+    place = store_folder / "bundles" / sha256
+    evil = b"somebody else's code"
+    (place / manifest.digest(evil)).write_bytes(evil)
+    listed = Stored("content", len(evil), 0, 0, (Part(manifest.digest(evil), 0, len(evil)),))
+    (place / "manifest").write_bytes(manifest.encode(manifest.Manifest("bundle", sha256, 0.0, (listed,))))
+    (studio.home / "bundles" / f"{sha256}.zip").unlink()
+    copies.want(Kind.BUNDLE, sha256, now=timezone.now())
+    copy_all()
+    assert not (studio.home / "bundles" / f"{sha256}.zip").exists()
+    assert "another file" in StoreCopy.objects.get(key=sha256).error
+
+
+def test_a_file_that_is_written_while_it_is_read_is_left_as_it_was_the_last_time(
+    studio: Studio, store_folder: Path, project: Project, alice: User, monkeypatch: pytest.MonkeyPatch
+):
+    run = run_of(project, alice, "third", RunState.RUNNING, **{"journal.jsonl": b"1\n", "state.bin": b"first"})
+    copy_all()
+    read = copying._read
+
+    def written_meanwhile(opened: int, size: int) -> bytes:
+        """A script that writes at the very moment."""
+        found = read(opened, size)
+        for name in ("state.bin", "journal.jsonl"):
+            with open(runfiles.folder(run) / name, "ab") as file:
+                file.write(b"more\n")
+        return found
+
+    put(run, **{"state.bin": b"second", "journal.jsonl": b"1\n2\n"})
+    StoreCopy.objects.filter(key=run.folder).update(copied_at=timezone.now() - HOUR)
+    monkeypatch.setattr(copying, "_read", written_meanwhile)
+    copy_all()
+    monkeypatch.setattr(copying, "_read", read)
+    shutil.rmtree(runfiles.folder(run))
+    assert turns.bring(turns.opened(), Thing(Kind.RUN, run.folder), over=lambda: False)
+    assert (runfiles.folder(run) / "state.bin").read_bytes() == b"first", "whole, if older"
+    assert (runfiles.folder(run) / "journal.jsonl").read_bytes().startswith(b"1\n2\n"), "its beginning is good"
 
 
 def test_a_run_that_the_store_has_not_got_begins_anew(studio: Studio, store_folder: Path):
