@@ -52,7 +52,7 @@ class Store:
         if not self.url:
             return "There is no object store: all files are in EDT_HOME alone."
         if self.state.away_since is not None:
-            return "It cannot be used now. No run waits for it, and what waits to be copied is copied when it can be used again."
+            return "It cannot be used now. What waits to be copied is copied when it can be."
         if self.state.reached_at is None:
             return "It was not asked yet."
         return f"{self.waits} things wait to be copied." if self.waits else "All is copied."
