@@ -35,10 +35,10 @@ def store(tmp_path: Path, settings: Any) -> Path:
     return tmp_path / "store"
 
 
-def shown(by: User) -> str:
+def shown(by: User, path: str = "/cluster/store/") -> str:
     client = Client()
     client.force_login(by)
-    answer = client.get("/cluster/store/")
+    answer = client.get(path)
     return answer.content.decode() if answer.status_code == 200 else str(answer.status_code)
 
 
@@ -65,6 +65,7 @@ def test_the_page_says_since_when_it_cannot_be_used_and_why(code: Bundle, dora: 
     turns.turn()
     page = shown(dora)
     assert "cannot be used" in page and "FileNotFoundError" in page and "Cannot be used since" in page
+    assert "Object store is away" in shown(dora, "/cluster/")
 
 
 def test_what_went_wrong_stands_there_by_its_name(code: Bundle, store: Path, dora: User):
