@@ -81,7 +81,7 @@ def make(run: TrainingRun) -> Path:
     that has begun, while it may come back from the object store."""
     path = folder(run)
     if not path.is_dir():
-        if run.started_at is not None or run.attempt > 1:
+        if copies.has_begun(run):
             copies.missing(Tombstone.Kind.RUN, run.folder)
         remember(run.pk)
         path.mkdir(parents=True, exist_ok=True)

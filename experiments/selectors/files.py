@@ -48,7 +48,7 @@ class Listed:
 def listed(run: TrainingRun, *, limit: int = 1000) -> Listed:
     """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
     found = runfiles.walk(run, limit=limit)
-    if not found.files and run.started_at is not None and not runfiles.folder(run).is_dir():
+    if not found.files and copies.is_on() and not runfiles.folder(run).is_dir() and copies.has_begun(run):
         try:
             copies.missing(Tombstone.Kind.RUN, run.folder)
         except copies.NotHere:

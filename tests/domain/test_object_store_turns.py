@@ -20,6 +20,7 @@ from experiments.files.store.things import Kind, Thing
 from experiments.models import Grant, Node, Project, RunState, StoreCopy, TrainingRun, User
 from experiments.ops import installation
 from experiments.selectors.files import ON_THEIR_WAY, Listed, files, listed
+from experiments.services import outside
 from tests import cast, objectstore
 from tests.domain.storing import HOUR, MIB, Studio, bring_all, copy_all, put, run_of, waits
 
@@ -180,6 +181,39 @@ def test_a_file_that_is_written_while_it_is_read_is_left_as_it_was_the_last_time
     assert turns.bring(turns.opened(), Thing(Kind.RUN, run.folder), over=lambda: False)
     assert (runfiles.folder(run) / "state.bin").read_bytes() == b"first", "whole, if older"
     assert (runfiles.folder(run) / "journal.jsonl").read_bytes().startswith(b"1\n2\n"), "its beginning is good"
+
+
+def test_a_run_that_is_logged_from_outside_begins_here_and_its_folder_is_asked_back(
+    studio: Studio, store_folder: Path, project: Project, alice: User
+):
+    now = timezone.now()
+    run = outside.begin_run(project, by=alice, name="elsewhere", began_at=now - HOUR, now=now)
+    outside.log(run, outside.lines({("train", 1, now.timestamp()): {"loss": 1.0}}, now=now.timestamp()), now=now)
+    TrainingRun.objects.filter(pk=run.pk).update(started_at=now - HOUR)
+    copy_all()
+    shutil.rmtree(runfiles.folder(run))
+    with pytest.raises(copies.NotHere):
+        outside.end_run(run, "completed", by=alice, at=now, now=now)
+    copy_all()
+    assert outside.end_run(run, "completed", by=alice, at=now, now=now)
+    assert (runfiles.folder(run) / "journal.jsonl").read_text().count("\n") == 2
+
+
+def test_a_run_that_never_began_has_nothing_to_copy_and_misses_nothing(studio: Studio, store_folder: Path, project: Project, alice: User):
+    run = services.stop_run(cast.run(project, by=alice, name="never"), by=alice)
+    TrainingRun.objects.filter(pk=run.pk).update(ended_at=timezone.now() - HOUR)
+    copy_all()
+    assert waits() == {}
+    assert not StoreCopy.objects.exclude(error="").exists()
+    copies.look_again()
+    assert turns.bring(turns.opened(), Thing(Kind.RUN, run.folder, run=run.pk), over=lambda: False)
+    assert not StoreCopy.objects.get(key=run.folder).absent
+
+
+def test_a_run_whose_files_are_lost_on_both_sides_is_named(studio: Studio, store_folder: Path):
+    shutil.rmtree(runfiles.folder(studio.ended))
+    copy_all()
+    assert "not in EDT_HOME" in StoreCopy.objects.get(key=studio.ended.folder).error
 
 
 def test_a_run_that_the_store_has_not_got_begins_anew(studio: Studio, store_folder: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shlex
 from io import StringIO
@@ -13,9 +14,10 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
+from experiments import services
 from experiments.files.store import copies, turns
 from experiments.files.store.things import Kind
-from experiments.models import Bundle, User
+from experiments.models import Bundle, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
 from tests.e2e.studio import REPOSITORY
@@ -25,8 +27,11 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def code(dora: User, project: Any, alice: User, said: Any) -> Bundle:
+    """And a run that was stopped before it began."""
     installation.bind()
-    return cast.definition(project, by=alice).bundle
+    run = services.stop_run(cast.run(project, by=alice), by=alice)
+    TrainingRun.objects.filter(pk=run.pk).update(ended_at=timezone.now() - dt.timedelta(hours=1))
+    return run.version.bundle
 
 
 @pytest.fixture

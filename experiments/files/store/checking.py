@@ -31,7 +31,7 @@ def _problem_of(store: ObjectStore, thing: Thing, *, read: bool) -> str:
     try:
         found = copying.manifest_of(store, thing)
     except KeyError:
-        return "it is not in the store"
+        return "" if things.has_none(thing) else "it is not in the store"
     except Damaged as error:
         store.remove(f"{thing.folder}/{copying.MANIFEST}")
         return str(error)

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db.models import F
 
 from experiments.live import notify
-from experiments.models import StoreCopy, StoreState, Tombstone
+from experiments.models import JournalCursor, StoreCopy, StoreState, Tombstone, TrainingRun
 from experiments.ops import clock
 
 KINDS = (Tombstone.Kind.BUNDLE, Tombstone.Kind.MODEL, Tombstone.Kind.ASSET, Tombstone.Kind.RUN)
@@ -24,6 +24,11 @@ class NotHere(OSError):
 
 def is_on() -> bool:
     return bool(settings.EDT_STORE)
+
+
+def has_begun(run: TrainingRun) -> bool:
+    """Whether there ever were files of it. One that is logged from outside counts as started before any of it has come."""
+    return JournalCursor.objects.filter(run=run, offset__gt=0).exists() if run.outside else run.started_at is not None or run.attempt > 1
 
 
 def missing(kind: str, key: str) -> None:

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db.models import DateTimeField, F, OuterRef, Q, QuerySet, Subquery
 
 from experiments.files import stores
+from experiments.files.store import copies
 from experiments.models import Bundle, DataAsset, ModelFile, RunState, RunTransition, StoreCopy, Tombstone, TrainingRun
 from experiments.models.runs import ENDED, LIVE
 
@@ -69,6 +70,12 @@ def named(kind: str, key: str) -> Thing | None:
     else:
         is_there = ModelFile.objects.filter(sha256=key).exists()
     return Thing(kind, key) if is_there else None
+
+
+def has_none(thing: Thing) -> bool:
+    """A run that was stopped, say, before it began: it never had files."""
+    run = TrainingRun.objects.filter(folder=thing.key).first() if thing.kind == Kind.RUN else None
+    return run is not None and not copies.has_begun(run)
 
 
 def every() -> Iterator[Thing]:

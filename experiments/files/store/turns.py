@@ -165,13 +165,16 @@ def copy(store: ObjectStore, thing: Thing, *, over: Over) -> None:
 
 
 def bring(store: ObjectStore, thing: Thing, *, over: Over) -> bool:
-    """Whether it is here now. Raises StoreAway, NotDone."""
+    """Whether it is here now, as far as it ever had files. Raises StoreAway, NotDone."""
     now = clock.now()
     try:
         found = bringing.bring_back(store, thing, over=over)
     except StoreAway:
         raise
     except KeyError:
+        if things.has_none(thing):
+            copies.copied(thing.kind, thing.key, at=now, size_bytes=0, tidy_at=None)
+            return True
         log.error("The files of %s %s are missing, and the object store has not got them.", thing.kind, thing.key)
         copies.absent(thing.kind, thing.key)
         return False
@@ -201,8 +204,13 @@ def _take_in(store: ObjectStore, thing: Thing, error: NoFiles, now: dt.datetime)
     """It is missing here: then what the store has stays, and is known."""
     try:
         _note(thing, copying.manifest_of(store, thing))
-    except (KeyError, Damaged):
-        failed(thing, f"not copied: {error}", now=now)
+    except KeyError:
+        if things.has_none(thing):
+            copies.copied(thing.kind, thing.key, at=now, size_bytes=0, tidy_at=None)
+        else:
+            failed(thing, f"not copied: {error}", now=now)
+    except Damaged as damage:
+        failed(thing, f"not copied: {error} And {damage}", now=now)
 
 
 def _note(thing: Thing, found: Manifest) -> None:

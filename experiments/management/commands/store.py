@@ -73,10 +73,12 @@ class Command(BaseCommand):
             missing = [thing for thing in things.every() if not thing.place.exists()]
             came, left = 0, 0
             for number, thing in enumerate(missing, 1):
-                is_here = turns.bring(store, thing, over=lambda: False)
-                came, left = came + is_here, left + (not is_here)
-                self.stdout.write(f"{number} of {len(missing)}: {thing.kind} {thing.key}{'' if is_here else ' did not come'}")
-        self.stdout.write(f"{came} things came back." if missing else "Nothing is missing here.")
+                is_well = turns.bring(store, thing, over=lambda: False)
+                is_here = thing.place.exists()  # else it never had files: a run that was stopped before it began
+                came, left = came + is_here, left + (not is_well)
+                if is_here or not is_well:
+                    self.stdout.write(f"{number} of {len(missing)}: {thing.kind} {thing.key}{'' if is_here else ' did not come'}")
+        self.stdout.write(f"{came} things came back." if came or left else "Nothing is missing here.")
         if left:
             raise CommandError(f"{left} things are missing here and could not be brought back: see `manage.py store status`.", returncode=1)
 
