@@ -12,6 +12,7 @@ from django.conf import settings
 from experiments import triggers
 from experiments.cluster import agent, evictions, leases, pilots, scheduling, slot_health
 from experiments.files import diskuse, pruning
+from experiments.files.store import turns
 from experiments.live import notify
 from experiments.metrics import ingest
 from experiments.notifications import deliveries
@@ -113,6 +114,14 @@ def import_projects() -> None:
 def count_disk() -> None:
     """See what runs take of the disk."""
     diskuse.count(clock.now())
+
+
+@shared_task
+def use_store() -> None:
+    """A turn of what is due with the object store, and another one if there is more."""
+    notify.begun(notify.STORE)
+    if turns.turn():
+        notify.nudge_store()
 
 
 @shared_task

@@ -54,6 +54,8 @@ EDT_MAX_JOURNAL_BYTES = env.int("EDT_MAX_JOURNAL_BYTES", default=8 << 30)
 EDT_ENVIRONMENT_DAYS = env.float("EDT_ENVIRONMENT_DAYS", default=14.0)  # how long an environment that no run uses stays built
 EDT_ENVIRONMENT_BYTES = env.int("EDT_ENVIRONMENT_BYTES", default=50 << 30)  # of all that are built on a machine; unused ones go above it
 EDT_ENVIRONMENT_ADDRESSES = env.bool("EDT_ENVIRONMENT_ADDRESSES", default=False)  # requirements may name indexes and addresses
+EDT_STORE = env.str("EDT_STORE", default="").strip().rstrip("/")  # URL of the object store that files are copied to; empty: none
+EDT_STORE_MINUTES = env.float("EDT_STORE_MINUTES", default=30.0)  # between two copies of a run that trains
 EDT_TRASH_DAYS = env.float("EDT_TRASH_DAYS", default=7.0)  # how long files of what was deleted are kept in the trash
 
 EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  # a run without slots keeps its process in memory so long
@@ -189,6 +191,7 @@ CELERY_BEAT_SCHEDULE = {
     "import_projects": {"task": "experiments.tasks.import_projects", "schedule": 60.0, "options": {"expires": 60.0}},
     "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
     "count-disk": {"task": "experiments.tasks.count_disk", "schedule": 30.0, "options": {"expires": 30.0}},
+    "use-store": {"task": "experiments.tasks.use_store", "schedule": 60.0, "options": {"expires": 60.0}},
     "prune": {"task": "experiments.tasks.prune", "schedule": 3600.0},
 }
 
@@ -244,6 +247,7 @@ MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
 # A line for every task and tick says nothing; failures of tasks are logged as errors.
 CELERY_QUIET = {f"celery.{name}": {"level": "WARNING"} for name in ("worker.strategy", "app.trace", "worker.consumer.connection")}
+QUIET = ("django.channels.server", "httpx", "botocore", "aiobotocore")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -251,5 +255,5 @@ LOGGING = {
     "filters": {"outages": {"()": "webapp.outages.Outages"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outages"]}},
     "root": {"handlers": ["stderr"], "level": env.str("EDT_LOG_LEVEL", default="INFO")},
-    "loggers": {"django.channels.server": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, **CELERY_QUIET},
+    "loggers": {**{name: {"level": "WARNING"} for name in QUIET}, **CELERY_QUIET},
 }

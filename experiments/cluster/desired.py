@@ -15,6 +15,7 @@ from django.db.models import Q
 from experiments.cluster import environments, fleet, isolation, meetings
 from experiments.definitions import launchers, variables
 from experiments.files import bundles, datastore, runfiles, stores
+from experiments.files.store import needed
 from experiments.live import notify
 from experiments.models import ClusterRules, DefinitionVersion, Grant, Node, RunState, Slot, TrainingRun
 from experiments.models.runs import LIVE
@@ -142,7 +143,7 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], about: _About) -> Wanted
 
 def _spec(run: TrainingRun, *, on: Node, rules: ClusterRules, secrets: dict[str, str]) -> RunSpec:
     remote = run.head_node_id != on.pk
-    data_root = datastore.root(run.experiment.data_asset)
+    data_root = datastore.present(run.experiment.data_asset)
     return RunSpec(
         run=run.pk,
         name=run.name,
@@ -174,4 +175,4 @@ def _max_restarts(run: TrainingRun) -> int:
 
 def _continued(number: int) -> Path:
     """The folder of the run to continue from. Of one that was deleted a place where nothing is: the host says so, or needs it no more."""
-    return runfiles.folder_of(number) or settings.EDT_HOME / "runs" / f"{number}.deleted"
+    return needed.folder_of(number) or settings.EDT_HOME / "runs" / f"{number}.deleted"

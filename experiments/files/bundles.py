@@ -24,8 +24,9 @@ from django.conf import settings
 from experiments.boxed import folders
 from experiments.definitions import launchers
 from experiments.files import stores, tarcheck, zipcheck
+from experiments.files.store import copies
 from experiments.files.zipcheck import BundleRefused, Limits, Shape
-from experiments.models import Bundle
+from experiments.models import Bundle, Tombstone
 
 __all__ = [
     "BundleRefused",
@@ -45,6 +46,10 @@ UNPACKING = ".unpacking-"
 NAMED_SCRIPTS = 8  # so many are listed in a message
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
+
+
+class OnItsWay(BundleRefused, copies.NotHere):
+    """The code is missing here and comes back from the object store: a run waits for it, a page says so."""
 
 
 def keep(file: BinaryIO, *, file_name: str) -> Bundle:
@@ -86,11 +91,17 @@ def code_dir(bundle: Bundle) -> Path:
 def unpacked(bundle: Bundle) -> Path:
     """`code_dir`, unpacked anew from the kept zip where it is missing, as after a restore. Two at once do no harm.
 
-    Raises BundleRefused where that cannot be done, with what an administrator can do about it.
+    Raises BundleRefused where that cannot be done, with what an administrator can do about it, and OnItsWay while the zip comes back from
+    the object store.
     """
     folder = code_dir(bundle)
     if folder.is_dir():
         return folder
+    if not zip_path(bundle.sha256).is_file():
+        try:
+            copies.missing(Tombstone.Kind.BUNDLE, bundle.sha256)
+        except copies.NotHere as error:
+            raise OnItsWay(str(error)) from None
     limits = _limits()
     name = f"bundles/{bundle.sha256}.zip"
     try:

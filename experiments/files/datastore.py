@@ -22,8 +22,9 @@ from django.conf import settings
 
 from experiments.boxed import folders
 from experiments.files import zipcheck
+from experiments.files.store import copies
 from experiments.files.zipcheck import BundleRefused, Limits
-from experiments.models import DataAsset
+from experiments.models import DataAsset, Tombstone
 
 CHUNK_BYTES = 1 << 20
 ADVICE = "split it into several data assets, or have an administrator put it into the shared data root"
@@ -65,6 +66,14 @@ def root(asset: DataAsset | None) -> Path:
         shared: Path = settings.EDT_DATA_ROOT
         return shared
     return _folder_of(asset.key)
+
+
+def present(asset: DataAsset | None) -> Path:
+    """The same for a run. Raises NotHere while the folder is on its way back from the object store."""
+    folder = root(asset)
+    if asset is not None and not folder.is_dir():
+        copies.missing(Tombstone.Kind.ASSET, asset.key.hex)
+    return folder
 
 
 def check(parts: Sequence[Part]) -> None:

@@ -20,6 +20,8 @@ from typing import BinaryIO
 from django.conf import settings
 
 from experiments.files import datastore, stores
+from experiments.files.store import copies
+from experiments.models import Tombstone
 
 CHUNK_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -103,7 +105,9 @@ def files_stay() -> Iterator[None]:
 
 
 def opened(sha256: str) -> BinaryIO:
-    """Raises FileNotFoundError where it is not there."""
+    """Raises FileNotFoundError where it is not there, NotHere while it is on its way back from the object store."""
+    if not place_of(sha256).exists():
+        copies.missing(Tombstone.Kind.MODEL, sha256)
     return open(os.open(place_of(sha256), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 

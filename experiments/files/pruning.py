@@ -21,6 +21,7 @@ from django.db.models import ProtectedError, Q, QuerySet
 
 from experiments.cluster import environments
 from experiments.files import bundles, modelstore, removal, retention, runfiles, stores, tombstones
+from experiments.files.store import copies
 from experiments.models import (
     Bundle,
     DataAsset,
@@ -145,6 +146,7 @@ def _go_on(stone: Tombstone, now: dt.datetime) -> bool:
     over = _remove_rows(stone) and all(removal.remove(_in_trash(stone, place), most=FILES_AT_ONCE) for place in _places(stone))
     if over:
         Tombstone.objects.filter(pk=stone.pk).update(emptied_at=now)
+        copies.discard(stone, now=now)
         log.info("Removed %s %s, deleted by %s on %s.", stone.kind, stone.key, stone.by or "the studio", stone.at.date())
     return over
 

@@ -13,8 +13,9 @@ from django.db import transaction
 
 from experiments.files import checkpoint_policy, runfiles, tombstones
 from experiments.files.checkpoint_policy import Policy, Saved
+from experiments.files.store import copies
 from experiments.live import notify
-from experiments.models import DroppedCheckpoint, Metric, ModelVersion, RunEvent, TrainingRun
+from experiments.models import DroppedCheckpoint, Metric, ModelVersion, RunEvent, Tombstone, TrainingRun
 
 _STEP = re.compile(r"model files of step ([0-9]+)")  # of events from before they said it in their detail
 
@@ -73,6 +74,7 @@ def move(stone_key: str, trash: int) -> None:
     row = DroppedCheckpoint.objects.filter(key=key).select_related("run").first()
     if row is None or not checkpoint_policy.is_checkpoint(row.paths):
         return
+    copies.changed(Tombstone.Kind.RUN, row.run.folder)
     for path in row.paths:
         folder, _, name = path.rpartition("/")
         with contextlib.suppress(FileNotFoundError):

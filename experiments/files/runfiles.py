@@ -23,7 +23,8 @@ from typing import IO
 from django.conf import settings
 
 from experiments.files import stores
-from experiments.models import TrainingRun
+from experiments.files.store import copies
+from experiments.models import Tombstone, TrainingRun
 from training_runtime.protocol import UNCHANGED_CODE_NS
 
 HIGHEST = ".highest"  # the highest number of a run that has had a folder, beside the folders
@@ -42,11 +43,13 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class Found:
-    """A regular file: its path below the run's folder, its size and when it was last written (nanoseconds of Unix time)."""
+    """A regular file: its path below the run's folder, its size, and when it was last written and changed in any way (nanoseconds of Unix
+    time)."""
 
     path: str
     size_bytes: int
     mtime_ns: int
+    ctime_ns: int
 
     @property
     def modified(self) -> float:
@@ -74,9 +77,12 @@ def folder_of(number: int) -> Path | None:
 
 
 def make(run: TrainingRun) -> Path:
-    """The run's folder, made if it is not there. The host gives it to the user that the run is boxed as."""
+    """The run's folder, made if it is not there. The host gives it to the user that the run is boxed as. Raises NotHere for that of a run
+    that has begun, while it may come back from the object store."""
     path = folder(run)
     if not path.is_dir():
+        if copies.has_begun(run):
+            copies.missing(Tombstone.Kind.RUN, run.folder)
         remember(run.pk)
         path.mkdir(parents=True, exist_ok=True)
     return path
@@ -111,8 +117,7 @@ def is_engines(path: str) -> bool:
 
 
 def open_regular(run: TrainingRun, path: str) -> int:
-    """A file descriptor for reading. Raises FileNotFoundError for all that is not a regular file reached without a link, and for what is
-    the engine's own."""
+    """A descriptor for reading. Raises FileNotFoundError for all but a regular file reached without a link, and what is the engine's."""
     if is_engines(path):
         raise FileNotFoundError(path)
     return open_below(folder(run), path)
@@ -280,7 +285,7 @@ def _add(found: Walked, path: str, name: str, at: int) -> None:
         if _UNNAMEABLE.search(path):
             found.unnameable += 1
         else:
-            found.files.append(Found(path, facts.st_size, facts.st_mtime_ns))
+            found.files.append(Found(path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
 
 
 @dataclass(frozen=True)

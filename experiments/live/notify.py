@@ -33,6 +33,7 @@ Message = tuple[str, dict[str, Any]]  # topic, what is said
 SCHEDULE = "schedule"
 TRIGGERS = "triggers"
 IMPORTS = "imports"
+STORE = "store"
 
 PAUSE_S = 1.0  # after a failure nothing is tried for so long: a writer with ten things to say waits for a server that is away once
 _failed_at: dict[str, float] = {}  # monotonic time of the last failure, while it lasts; so an outage is logged once, at its start and end
@@ -161,6 +162,11 @@ def nudge_ingest(run_id: int) -> None:
 def nudge_prune() -> None:
     """Ask for the files and rows of what was deleted to be removed."""
     _task(Task("experiments.tasks.clear", (), "control", expires=60))
+
+
+def nudge_store() -> None:
+    """Ask for what is due with the object store."""
+    _task(Task("experiments.tasks.use_store", (), "control", expires=60, once=STORE))
 
 
 def nudge_deliveries() -> None:

@@ -43,6 +43,7 @@ from experiments.models.projects import Membership, Permit, Project, Role, User
 from experiments.models.registry import ModelAlias, ModelEvent, ModelFile, ModelVersion, RegisteredModel
 from experiments.models.run_values import RunColumn, RunValue, SavedView
 from experiments.models.runs import RunState, TrainingRun
+from experiments.models.store import StoreCopy, StoreState
 from experiments.models.submissions import Submission
 from experiments.models.tokens import ApiToken, Scope
 from experiments.models.transfers import ProjectImport
@@ -113,6 +114,8 @@ __all__ = [
     "SlotDeath",
     "SlotPrice",
     "StateDigest",
+    "StoreCopy",
+    "StoreState",
     "Submission",
     "Tombstone",
     "TrainingDefinition",

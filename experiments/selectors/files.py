@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from experiments.files import filetree, runfiles
-from experiments.models import Slot, TrainingRun
+from experiments.files.store import copies
+from experiments.models import Slot, Tombstone, TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal
 
 EARLIEST, LATEST = (dt.datetime(year, 1, 1, tzinfo=dt.UTC).timestamp() for year in (1980, 2107))
 MOST_PICTURES = 12
+ON_THEIR_WAY = "The files of this run are missing here, and are being brought back from the object store."
 MOST_PICTURE_BYTES = 2 << 20  # of one that is shown beside others
 
 
@@ -46,6 +48,11 @@ class Listed:
 def listed(run: TrainingRun, *, limit: int = 1000) -> Listed:
     """Regular files below the run's folder, by path and number (2 before 10), at most `limit`. Empty while there is no folder."""
     found = runfiles.walk(run, limit=limit)
+    if not found.files and copies.is_on() and not runfiles.folder(run).is_dir() and copies.has_begun(run):
+        try:
+            copies.missing(Tombstone.Kind.RUN, run.folder)
+        except copies.NotHere:
+            return Listed([], [ON_THEIR_WAY])
     named = [RunFile(one.path, filetree.kind_of(one.path), one.size_bytes, moment(one.modified), _role(one.path)) for one in found.files]
     missing = [f"Only {len(named):,} files are listed: there are more files or folders than a listing looks at."] if found.more else []
     if found.unnameable:

@@ -12,6 +12,7 @@ from experiments import access
 from experiments.access import AnyUser
 from experiments.files import bundles, modelnames, modelstore, registrable, runfiles
 from experiments.files.registrable import Candidate
+from experiments.files.store import copies
 from experiments.models import MetricSeries, ModelAlias, ModelFile, ModelVersion, Project, RegisteredModel, StateDigest, TrainingRun
 from experiments.selectors import receipts
 
@@ -84,6 +85,8 @@ def opened(file: ModelFile) -> BinaryIO:
     """Raises Http404 where somebody has taken it out of the studio's folder."""
     try:
         return modelstore.opened(file.sha256)
+    except copies.NotHere as error:
+        raise Http404(f"{file.path}: {error} Try again in a minute.") from None
     except FileNotFoundError:
         raise Http404(f"{file.path} is not in the studio's folder models: ask an administrator to put it back from a backup.") from None
 

@@ -99,7 +99,9 @@ def lines(figures: Mapping[tuple[Group, int, float], Mapping[str, float]], *, no
 
 
 def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
-    """Lines for its journal, which are in the database when this returns. OSError where the disk does not take them."""
+    """Lines for its journal, which are in the database when this returns. OSError where the disk does not take them, or its folder is on
+    its way back from the object store."""
+    runfiles.make(run)  # not in the transaction: asking for it back must outlast the refusal
     with transaction.atomic():
         # Two requests at once: the second waits here, else both would give their lines the same numbers.
         cursor = JournalCursor.objects.select_for_update().get(run=run)
@@ -133,6 +135,7 @@ def end_run(run: TrainingRun, outcome: Outcome, *, by: User, at: dt.datetime, no
     since = run.started_at or run.submitted_at
     _in_time(at, "ended_at", since=since, now=now)
     last = MetricSeries.objects.filter(run=run, last_value__isnull=False)[:MOST_FINALS]
+    runfiles.make(run)
     finals = {f"{one.group} {one.name}": float(one.last_value or 0.0) for one in last}
     with transaction.atomic():
         log(run, [(journal.Finished(outcome, run.step, 0, finals, (at - since).total_seconds()), at.timestamp())], now=now)

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 from experiments import access, selectors
 from experiments.cluster import isolation, version_standing
 from experiments.cluster.snapshot import is_silent
+from experiments.files.store import copies
 from experiments.models import RunState, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
 from experiments.ops import clock
@@ -63,6 +64,7 @@ def detail(request: HttpRequest) -> HttpResponse:
         "nodes": later(lambda: nodes.rows(lanes, now=now)),
         "rules": later(lambda: access.rules(user)),
         "closed": later(isolation.closed_machines),
+        "store_away": later(lambda: copies.is_on() and copies.state().away_since is not None),
     }
     parts = {name: f"cluster/_{name}.html" for name in ("jobs", "feed", "now", "nodes", "tiles", "strips")}
     return page(request, "cluster/detail.html", context, parts=parts)

@@ -66,7 +66,7 @@ def archive(request: HttpRequest, pk: int, folder: str | None = None) -> Streami
 def attachment(request: HttpRequest, opened: BinaryIO, *, name: str, kind: str = "application/octet-stream") -> HttpResponseBase:
     """An open file, or the part of it that is asked for, sent piece by piece and closed."""
     facts = os.fstat(opened.fileno())
-    size, mark = facts.st_size, f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
+    size, mark = facts.st_size, http_ranges.mark_of(facts)
     try:
         part = http_ranges.requested_part(request, size=size, mark=mark)
     except http_ranges.NotThere:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -20,6 +21,16 @@ class Part:
 
 class NotThere(Exception):
     """The file has nothing where the part would be."""
+
+
+def mark(*, size: int, mtime_ns: int, ctime_ns: int) -> str:
+    """The ETag of a file. With the time of its last change of any kind, which no program sets: a script may give another content of the
+    same size the time of its last writing."""
+    return f'"{mtime_ns:x}-{ctime_ns:x}-{size:x}"'
+
+
+def mark_of(facts: os.stat_result) -> str:
+    return mark(size=facts.st_size, mtime_ns=facts.st_mtime_ns, ctime_ns=facts.st_ctime_ns)
 
 
 def requested_part(request: HttpRequest, *, size: int, mark: str) -> Part | None:

@@ -7,32 +7,40 @@ no page.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import errno
+import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments.cluster import joining
 from experiments.files import bundles, datastore, mirrored, runfiles
 from experiments.files.guest_files import Guest
 from experiments.files.mirrored import WrongOffset
+from experiments.files.runfiles import Found
+from experiments.files.store import copies
+from experiments.files.zipstream import pieces
 from experiments.live import notify
 from experiments.models import Grant, NodeToken, Slot, TrainingRun
 from experiments.models.runs import LIVE
 from experiments.ops import clock
-from experiments.views.downloads import attachment
+from experiments.views import http_ranges
+from experiments.views.downloads import attachment, streamed
 from training_runtime.journal import FILE_NAME as JOURNAL
+from training_runtime.node import batches
+from training_runtime.node.batches import Head
 from training_runtime.node.messages import GUEST
 
 MOST_FILES = 200_000
@@ -64,11 +72,13 @@ def by_node(view: View) -> View:
 @by_node
 @require_safe
 def tree(request: HttpRequest, token: NodeToken, room: str, name: str) -> HttpResponseBase:
-    """{"files": [{"path", "size", "mtime_ns"}, ...]} of a folder; with ?term=guest what this machine has written in one of a run."""
+    """{"files": [{"path", "size", "mtime_ns", "mark"}, ...]} of a folder; with ?term=guest what this machine has written in one of a run.
+    `mark`: the ETag of the file, for If-Range."""
     found = _tree(token, room, name, term=str(request.GET.get("term", "")))
     if found is None:
         return _refused(404, "No run of this machine needs that.")
-    return JsonResponse({"files": [{"path": path, "size": size, "mtime_ns": mtime_ns} for path, size, mtime_ns in _listed(found)]})
+    listed = [{"path": each.path, "size": each.size_bytes, "mtime_ns": each.mtime_ns, "mark": _mark(each)} for each in _listed(found)]
+    return JsonResponse({"files": listed})
 
 
 @by_node
@@ -77,13 +87,53 @@ def tree_file(request: HttpRequest, token: NodeToken, room: str, name: str, path
     """A file of such a folder, or the part of it that is asked for."""
     found = _tree(token, room, name, term=str(request.GET.get("term", "")))
     try:
-        if found is None or (isinstance(found, Borrowed) and path != CHECKPOINT):
-            raise FileNotFoundError(path)
-        place = found.guest.place_of(path) if isinstance(found, Hosted) else path
-        opened = runfiles.open_below(found, path) if isinstance(found, Path) else runfiles.open_regular(found.run, place)
+        opened = _opened(found, path)
     except FileNotFoundError:
         return _refused(404, "There is no such file.")
-    return attachment(request, os.fdopen(opened, "rb"), name=path.rsplit("/", 1)[-1])
+    return attachment(request, opened, name=path.rsplit("/", 1)[-1])
+
+
+@by_node
+@require_POST
+def tree_batch(request: HttpRequest, token: NodeToken, room: str, name: str) -> HttpResponseBase:
+    """Several files of such a folder in one answer, in the order of {"paths": [...]}, as `node.batches` reads them. One that is not there
+    has no bytes and no mark."""
+    found = _tree(token, room, name, term=str(request.GET.get("term", "")))
+    if found is None:
+        return _refused(404, "No run of this machine needs that.")
+    try:
+        paths = json.loads(request.body)["paths"]
+    except (ValueError, KeyError, TypeError):
+        paths = None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths) or len(paths) > batches.MOST_FILES:
+        return _refused(400, f'The body is {{"paths": [...]}} with {batches.MOST_FILES} paths at most.')
+    return streamed(_batch(found, paths), name=f"{name}.batch", kind="application/octet-stream")
+
+
+def _batch(found: Path | Own, paths: list[str]) -> Iterator[bytes]:
+    for path in paths:
+        try:
+            opened = _opened(found, path)
+        except FileNotFoundError:
+            yield Head(path, 0, "").encoded()
+            continue
+        with opened:
+            facts = os.fstat(opened.fileno())
+            yield Head(path, facts.st_size, http_ranges.mark_of(facts)).encoded()
+            sent = 0
+            for piece in pieces(opened, facts.st_size):
+                sent += len(piece)
+                yield piece
+            if sent != facts.st_size:
+                raise OSError(f"{path} has become shorter while it was sent")  # the answer is cut off, and asked for again
+
+
+def _opened(found: Path | Own | None, path: str) -> BinaryIO:
+    """A file of the folder. Raises FileNotFoundError."""
+    if found is None or (isinstance(found, Borrowed) and path != CHECKPOINT):
+        raise FileNotFoundError(path)
+    place = found.guest.place_of(path) if isinstance(found, Hosted) else path
+    return os.fdopen(runfiles.open_below(found, path) if isinstance(found, Path) else runfiles.open_regular(found.run, place), "rb")
 
 
 @by_node
@@ -96,8 +146,8 @@ def run_file(request: HttpRequest, token: NodeToken, name: str, path: str) -> Ht
     if found is None:
         return _refused(410, "This run is not on this machine any more.")
     run, path = found.run, found.guest.place_of(path) if isinstance(found, Hosted) else path
-    runfiles.make(run)
     try:
+        runfiles.make(run)
         if request.method == "DELETE":
             mirrored.remove(run, path)
             return JsonResponse({})
@@ -106,6 +156,8 @@ def run_file(request: HttpRequest, token: NodeToken, name: str, path: str) -> Ht
         return JsonResponse({"size": wrong.size}, status=409)
     except FileNotFoundError:
         return _refused(400, f"{path!r} cannot be the name of a file of a run.")
+    except copies.NotHere as error:
+        return _refused(503, str(error))
     except OSError as error:
         if error.errno in FULL:
             return _refused(507, "The studio's disk is full.")
@@ -189,12 +241,12 @@ def _tree(token: NodeToken, room: str, name: str, *, term: str) -> Path | Own | 
     return None
 
 
-def _listed(found: Path | Own) -> list[tuple[str, int, int]]:
+def _listed(found: Path | Own) -> list[Found]:
     if isinstance(found, Borrowed):
-        return [each for each in _of_run(found.run) if each[0] == CHECKPOINT]
+        return [each for each in _of_run(found.run) if each.path == CHECKPOINT]
     if isinstance(found, Hosted):
-        places = [(found.guest.path_of(place), size, mtime_ns) for place, size, mtime_ns in _of_run(found.run)]
-        return [(path, size, mtime_ns) for path, size, mtime_ns in places if path is not None]
+        places = [(found.guest.path_of(each.path), each) for each in _of_run(found.run)]
+        return [dataclasses.replace(each, path=path) for path, each in places if path is not None]
     if isinstance(found, Own):
         return _of_run(found.run)
     listed = []
@@ -202,12 +254,16 @@ def _listed(found: Path | Own) -> list[tuple[str, int, int]]:
         below = os.path.relpath(folder, found)
         for name in names:
             facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-            listed.append((name if below == "." else f"{below}/{name}", facts.st_size, facts.st_mtime_ns))
+            listed.append(Found(name if below == "." else f"{below}/{name}", facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
     return listed
 
 
-def _of_run(run: TrainingRun) -> list[tuple[str, int, int]]:
-    return [(each.path, each.size_bytes, each.mtime_ns) for each in runfiles.walk(run, limit=MOST_FILES).files]
+def _of_run(run: TrainingRun) -> list[Found]:
+    return runfiles.walk(run, limit=MOST_FILES).files
+
+
+def _mark(one: Found) -> str:
+    return http_ranges.mark(size=one.size_bytes, mtime_ns=one.mtime_ns, ctime_ns=one.ctime_ns)
 
 
 def _refused(status: int, why: str) -> HttpResponse:

@@ -51,7 +51,12 @@ LONGER_FUNCTIONS = {
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.news", "training_runtime.records")
 RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
-RUNTIME_FACE += ("training_runtime.meeting", "training_runtime.node.messages", "training_runtime.node.places")
+RUNTIME_FACE += (
+    "training_runtime.meeting",
+    "training_runtime.node.batches",
+    "training_runtime.node.messages",
+    "training_runtime.node.places",
+)
 RUNTIME_FACE += ("training_runtime.unknown_messages", "training_runtime.version_skew")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")

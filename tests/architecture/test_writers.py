@@ -53,6 +53,7 @@ WRITERS = {
     "files.bundles": "Bundle",
     "files.diskuse": "TrainingRun",
     "files.retention": "DroppedCheckpoint",
+    "files.store.copies": "StoreCopy StoreState",
     "files.tombstones": "Tombstone",
     "metrics.curve_points": "MetricSeries",
     "metrics.ingest": "GenerationRecord RunEvent StateDigest TrainingRun",

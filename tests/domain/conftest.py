@@ -9,6 +9,7 @@ import pytest
 from experiments.cluster import scheduling
 from experiments.models import Project, TrainingRun, User
 from tests import cast
+from tests.domain.storing import s3, small_objects, store_folder, studio  # noqa: F401  (fixtures)
 
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 

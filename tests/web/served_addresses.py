@@ -50,6 +50,7 @@ def addresses(studio: Seeded) -> dict[str, str]:
         "node": "/cluster/nodes/local/",
         "usage": "/cluster/usage/",
         "sharing": "/cluster/sharing/",
+        "object store": "/cluster/store/",
         "pilots": "/cluster/pilots/",
         "pool of pilots": "/cluster/pilots/gpu/",
         "pool of pilots of Ray": "/cluster/pilots/shared/",

@@ -70,6 +70,7 @@ CALLS = {
     "instance_groups": "nodes drain_node", "instance_group": "jobs cluster",
     "node": "node", "node_drain": "drain_node", "node_lost": "declare_lost", "node_remove": "remove_node", "slot_drain": "drain_slot",
     "slot_back": "put_slot_back", "node_rename": "rename_node", "new_node": "add_node",
+    "store": "object_store",
     "pilots": "pilot_pools make_pilot_pool", "pilot_pool": "pilot_pool change_pilot_pool", "preview_pilot_pool": "preview_pilot_pool",
     "delete_pilot_pool": "delete_pilot_pool",
     "preview_drain": "preview_drain",

@@ -47,6 +47,7 @@ CLUSTER_ADMINS = {
     ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("POST", "/nodes/{name}/drain/preview"),
     ("POST", "/nodes/{name}/slots/{slot}/back"), ("PATCH", "/nodes/{name}"), ("POST", "/nodes"),
     ("GET", "/environments"),
+    ("GET", "/store"),
     ("GET", "/pilot-pools"), ("POST", "/pilot-pools"), ("GET", "/pilot-pools/{pool}"), ("PATCH", "/pilot-pools/{pool}"),
     ("DELETE", "/pilot-pools/{pool}"), ("POST", "/pilot-pools/{pool}/preview"),
     ("POST", "/offered-environments"), ("PATCH", "/offered-environments/{offered}"), ("DELETE", "/offered-environments/{offered}"),

@@ -17,6 +17,7 @@ ADMINISTRATORS = (
     "new offered environment",
     "change of an offered environment",
     "add a machine",
+    "object store",
     "pilots",
     "pool of pilots",
     "pool of pilots of Ray",

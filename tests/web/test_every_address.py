@@ -58,7 +58,7 @@ PRIVATE = {
 }  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
     "environments", "set_prices", "node_drain", "node_lost", "node_remove", "node_rename", "slot_drain", "slot_back", "new_node",
-    "pilots", "pilot_pool", "preview_pilot_pool", "delete_pilot_pool",
+    "store", "pilots", "pilot_pool", "preview_pilot_pool", "delete_pilot_pool",
     "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
     "retire_named_environment", "delete_named_environment",

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from training_runtime.host.runs import workdir
-from training_runtime.node.files import Files
-from training_runtime.node.folders import CODE, Folder, Folders
-from training_runtime.node.mirror import File
+from training_runtime.node.arriving import arriving, bring, forget, forget_old
+from training_runtime.node.files import Files, Listed
+from training_runtime.node.folders import CODE, TRASH_S, Folder, Folders
 
-ARRIVING = ".arriving-"
+MAKING = ".making-"
 CACHED = ("code", "assets")
 UNUSED_S = 14 * 86400.0
 
@@ -23,10 +23,15 @@ def is_here(home: Path, room: str, name: str) -> bool:
 
 
 def forget_unused(home: Path, needed: Collection[tuple[str, str]], *, now: float) -> list[Path]:
-    """Delete trees of code and data that no run has needed for UNUSED_S. `now`: Unix seconds; those in `needed` count as used then."""
+    """Delete trees of code and data that no run has needed for UNUSED_S, and folders of runs that have come in part and are not gone on
+    with for a day. `now`: Unix seconds; those in `needed` count as used then."""
+    forget_old(home / "runs", now - TRASH_S)
     gone = []
     for room in CACHED:
+        forget_old(home / room, now - UNUSED_S)
         for tree in (home / room).iterdir():
+            if not tree.is_dir():
+                continue
             if (room, tree.name) in needed:
                 os.utime(tree, (now, now))
             elif now - tree.stat().st_mtime > UNUSED_S:
@@ -37,15 +42,17 @@ def forget_unused(home: Path, needed: Collection[tuple[str, str]], *, now: float
 
 
 def fetch_tree(files: Files, home: Path, room: str, name: str, *, say: Callable[[int, int], None]) -> None:
-    """A tree that never changes. `say`: (bytes that have come, bytes in all), again and again."""
+    """A tree of code or data, which never changes, or what a run continues from. `say`: as `bring` has it."""
     target = home / room / name
     if target.is_dir():
         return
-    beside = target.with_name(f"{ARRIVING}{name}")
-    _fetch_files(files, room, name, beside, files.tree(room, name), say=say)
+    beside = arriving(target)
+    found = bring(files, room, name, beside, say=say, unchanging=room in CACHED)
+    _set_times(beside, found)
     for path in (beside, *beside.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)  # the users that runs are boxed as read it
     beside.rename(target)
+    forget(beside)
 
 
 def fetch_run(files: Files, folders: Folders, folder: Folder, *, code: Path, say: Callable[[int, int], None]) -> None:
@@ -53,34 +60,32 @@ def fetch_run(files: Files, folders: Folders, folder: Folder, *, code: Path, say
     is put away first. `code`: the run's, for its working folder, of which the studio keeps only what its script has written."""
     folders.put_away(folder.name)
     target = folders.path(folder.name)
-    beside = target.with_name(f"{ARRIVING}{folder.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    term = folder.term if folder.guest else ""
-    found = files.tree("runs", folder.name, term=term)
-    for name in sorted({file.path.split("/")[1] for file in found if file.path.startswith(f"{CODE}/") and file.path.count("/") > 1}):
-        (beside / CODE).mkdir(parents=True, exist_ok=True)
-        workdir.make(code, beside / CODE / name)
-        for file in found:  # what the script has written takes the place of what was uploaded
-            if file.path.startswith(f"{CODE}/{name}/"):
-                (beside / file.path).unlink(missing_ok=True)
-    _fetch_files(files, "runs", folder.name, beside, found, say=say, term=term)
-    beside.rename(target)
-    folder.arrived = {file.path: file for file in found}
+    beside = arriving(target)
+    found = bring(files, "runs", folder.name, beside, say=say, term=folder.term if folder.guest else "")
+    whole = target.with_name(f"{MAKING}{folder.name}")
+    shutil.rmtree(whole, ignore_errors=True)
+    _assemble(beside, found, whole, code)
+    whole.rename(target)
+    forget(beside)
+    folder.arrived = {each.file.path: each.file for each in found}
     folders.begin(folder)
 
 
-def _fetch_files(
-    files: Files, room: str, name: str, beside: Path, found: list[File], *, say: Callable[[int, int], None], term: str = ""
-) -> None:
-    total, done = sum(file.size for file in found), 0
-    beside.mkdir(parents=True, exist_ok=True)
-    for file in found:
-        _check(file.path)
-        files.fetch(room, name, file, beside / file.path, term=term)
-        done += file.size
-        say(done, total)
+def _assemble(beside: Path, found: Sequence[Listed], whole: Path, code: Path) -> None:
+    """The folder of files that have come, which stay where they are by a second name until it is in its place: whatever ends this, none is
+    brought again."""
+    whole.mkdir()
+    for name in sorted({path.split("/")[1] for each in found if (path := each.file.path).startswith(f"{CODE}/") and path.count("/") > 1}):
+        (whole / CODE).mkdir(exist_ok=True)
+        workdir.make(code, whole / CODE / name)
+    for each in found:
+        place = whole / each.file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)  # what the script has written takes the place of what was uploaded
+        place.hardlink_to(beside / each.file.path)
+    _set_times(whole, found)
 
 
-def _check(path: str) -> None:
-    if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
-        raise ValueError(f"the studio names a file {path!r}, which leads out of its folder")
+def _set_times(top: Path, found: Sequence[Listed]) -> None:
+    for each in found:
+        os.utime(top / each.file.path, ns=(each.file.mtime_ns, each.file.mtime_ns))
