@@ -73,7 +73,9 @@ WRITERS = {
 READERS_OF_WRITERS = {
     "cluster.utilization": "Counted Entry by_slot entries interval_s part since",
     "files.bundles": "BundleRefused entry zip_path",
+    "files.diskuse": "spelled",
     "files.retention": "saved",
+    "files.store.copies": "NotHere has_begun is_on missing state",  # `missing` asks back what a page is to show
     "metrics.curve_points": "MAX_SERIES",
     "metrics.ingest": "MAX_RARE progress_of",
     "runs.digests": "MOST",
