@@ -36,6 +36,48 @@ def test_a_copy_can_be_written_to_and_the_stored_code_stays(code: Path, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "work"]
 
 
+@pytest.mark.parametrize("written", [{"out/log.txt": "1"}, {"main.py": "changed"}, {"lib": "a file"}, {}])
+def test_to_what_a_script_has_written_on_another_machine_its_code_is_added(written: dict[str, str], code: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name, text in written.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    workdir.make(code, work)
+    for name, text in {"main.py": "x = 1\n", "lib/net.py": "y = 2\n", "empty": "", **written}.items():
+        if "lib" not in written or not name.startswith("lib/"):
+            assert (work / name).read_text() == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "work"]
+
+
+def test_what_a_script_has_deleted_is_not_there_again(code: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    workdir.make(code, work)
+    (work / "empty").unlink()
+    workdir.make(code, work)
+    assert not (work / "empty").exists()
+
+
+def test_code_that_could_not_be_added_as_a_whole_is_added_the_next_time(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, rename = tmp_path / "work", Path.rename
+    (work / "out").mkdir(parents=True)
+
+    def breaks_off(source: Path, target: Path) -> Path:
+        if target.name == "net.py":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", breaks_off)
+        with pytest.raises(OSError, match="No space"):
+            workdir.make(code, work)
+    workdir.make(code, work)
+    assert (work / "lib" / "net.py").is_file()
+    assert (work / "main.py").is_file()
+
+
 def test_a_large_file_is_read_through_a_link_where_blocks_cannot_be_shared(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

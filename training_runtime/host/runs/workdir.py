@@ -8,11 +8,14 @@ is a link that is read through. Copies bear a time of their own, by which listin
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from training_runtime.protocol import UNCHANGED_CODE_NS
@@ -23,10 +26,17 @@ _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.EPER
 
 
 def make(code: Path, folder: Path) -> None:
-    """`folder` is a working folder with the code in it; what an earlier attempt has left there stays. Raises OSError."""
-    if folder.is_dir() and not folder.is_symlink():
-        return
+    """`folder` is a working folder with the code in it; what an earlier attempt has left there stays. Of one on another machine only what
+    its script has written is there, and the code is added. Raises OSError."""
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.{time.monotonic_ns()}")
+    if folder.is_dir() and not folder.is_symlink():
+        if not _has_code(code, folder):
+            try:
+                _copy(code, beside)
+                _add_missing(beside, folder)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
+        return
     try:
         _copy(code, beside)
     except BaseException:  # a full disk
@@ -40,6 +50,34 @@ def make(code: Path, folder: Path) -> None:
         if not folder.is_dir():
             raise
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _has_code(code: Path, folder: Path) -> bool:
+    """Whether the last file that is added is there as it was uploaded. Where the script has changed it, what is missing is looked for
+    again."""
+    last = max(_files(code), default="")
+    try:
+        facts = (folder / last).lstat()
+    except OSError:
+        return False
+    return not last or facts.st_mtime_ns == UNCHANGED_CODE_NS or stat.S_ISLNK(facts.st_mode)
+
+
+def _add_missing(copy: Path, folder: Path) -> None:
+    """Move what is in the copy of the code and not in the folder, in the order of the names; what the script has put in its place stays."""
+    for name in sorted(_files(copy)):
+        target = folder / name
+        with contextlib.suppress(FileExistsError, NotADirectoryError):  # a file is where a folder was
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(target):
+                (copy / name).rename(target)
+
+
+def _files(top: Path) -> Iterator[str]:
+    """The paths below it of all that is no folder."""
+    for path, _, names in os.walk(top):
+        for name in names:
+            yield os.path.relpath(Path(path, name), top)
 
 
 def _copy(code: Path, folder: Path) -> None:
