@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import time
+from typing import assert_never
 
 from training_runtime import watchdog
 from training_runtime.host import reconcile
@@ -242,30 +243,33 @@ class Supervisor:
         run = self._node.runs.get(action.run)
         if not isinstance(action, Kill):  # repeated until nothing is left; said where something is killed
             log.info("%s: %s run=%d", type(action).__name__, action.reason, action.run)
-        if isinstance(action, Start):
-            self._start(action)
-        elif isinstance(action, Decline):
-            assert self._wanted is not None
-            begin.decline(self._node, self._wanted[action.run].spec, attempt=action.attempt, reason=action.reason)
-        elif run is None:
-            return
-        elif isinstance(action, TellMembers):
-            self._meter.sample(self._node.runs.values(), hurry=True)  # those who leave are gone at the next look
-            talk.tell(self._node, run, action, revision=self._node.revision)
-        elif isinstance(action, AskToStop):
-            self._meter.sample(self._node.runs.values(), hurry=True)
-            talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
-        elif isinstance(action, Terminate):
-            ending.terminate(run, now=now, interrupts=action.interrupts)
-        elif isinstance(action, Kill):
-            ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
-        elif isinstance(action, KillDriver):
-            ending.kill_driver(self._node, run, now=now, interrupts=action.interrupts)
-        elif isinstance(action, KillWorkers):
-            ending.evict(run, now=now)
-        elif isinstance(action, Forget):
-            del self._node.runs[action.run]
-            self._pushed_growth.pop(action.run, None)
+        match action:
+            case Start():
+                self._start(action)
+            case Decline():
+                assert self._wanted is not None
+                begin.decline(self._node, self._wanted[action.run].spec, attempt=action.attempt, reason=action.reason)
+            case _ if run is None:
+                return
+            case TellMembers():
+                self._meter.sample(self._node.runs.values(), hurry=True)  # those who leave are gone at the next look
+                talk.tell(self._node, run, action, revision=self._node.revision)
+            case AskToStop():
+                self._meter.sample(self._node.runs.values(), hurry=True)
+                talk.ask_to_stop(self._node, run, reason=action.reason, now=now)
+            case Terminate():
+                ending.terminate(run, now=now, interrupts=action.interrupts)
+            case Kill():
+                ending.kill(self._node, run, now=now, reason=action.reason, interrupts=action.interrupts)
+            case KillDriver():
+                ending.kill_driver(self._node, run, now=now, interrupts=action.interrupts)
+            case KillWorkers():
+                ending.evict(run, now=now)
+            case Forget():
+                del self._node.runs[action.run]
+                self._pushed_growth.pop(action.run, None)
+            case _:
+                assert_never(action)
         self._node.changed = True
 
     def _start(self, action: Start) -> None:
