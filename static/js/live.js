@@ -15,7 +15,7 @@ const LONGEST_WAIT_MS = 30000;
 const FIRST_SPREAD_MS = 1000;
 const LONGEST_SPREAD_MS = 15000;
 
-const CHOOSES = 'dialog[open], details[open].menu, select:focus, input:focus:not([type="search"], [type="checkbox"])';
+const CHOOSES = 'dialog[open], details[open].menu, details[open]:has(textarea), select:focus, input:focus:not([type="search"], [type="checkbox"])';
 
 /** @type {WebSocket | null} */
 let socket = null;

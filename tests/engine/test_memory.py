@@ -80,6 +80,8 @@ def test_rows_that_fewer_workers_do_not_need_are_given_back(start, fixed):
     run = start("from training_runtime.elastic.comm import give_back\ngive_back.ROWS_REST_S = 0.0\n" + SMALL, *args)
     run.members(0, 1, 2, 3)
     run.until_workers(4)
+    begun = len(run.train_lines())
+    run.until(lambda: len(run.train_lines()) > begun + 5, what="steps of four, which fill their rows")
     four = blocks(run, "edt-segment")
     run.members(0)
     run.until_workers(1)

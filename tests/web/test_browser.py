@@ -21,6 +21,7 @@ ADMINISTRATORS = (
     "pilots",
     "pool of pilots",
     "pool of pilots of Ray",
+    "pool of pilots of Kubernetes",
 )  # of the cluster: pages of theirs
 
 
