@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import psutil
 import pytest
 
 from tests.disk import small_disk
+from training_runtime.host.processes import look
 from training_runtime.version_skew import ProtocolVersion
-from webapp.studio import log
+from webapp.studio import log, own_machine
+from webapp.studio.checks import Refusal
 from webapp.studio.processes import Child, Program
 
 
@@ -105,3 +109,20 @@ def test_one_from_before_versions_were_compared_is_taken_over_by_the_same_versio
         finally:
             child.popen.kill()
             child.popen.wait()
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_runs_that_have_lost_their_host_keep_the_studio_from_starting_in_the_other_way(joins: bool, tmp_path: Path) -> None:
+    folder = (tmp_path if joins else tmp_path / own_machine.FOLDER) / "host" / "local"
+    folder.mkdir(parents=True)
+    own_machine.refuse_other_host(tmp_path, "local", joins=joins)
+    me = look(os.getpid())
+    assert me is not None
+    saved = {"runs": [{"run": 7, "pid": me.pid, "start_ticks": me.start_ticks}]}
+    (folder / "state.json").write_text(json.dumps(saved))
+    with pytest.raises(Refusal, match=rf"Run 7 \(process {me.pid}\) was started"):
+        own_machine.refuse_other_host(tmp_path, "local", joins=joins)
+    own_machine.refuse_other_host(tmp_path, "local", joins=not joins)
+    saved["runs"][0]["start_ticks"] += 1  # its number is another's by now
+    (folder / "state.json").write_text(json.dumps(saved))
+    own_machine.refuse_other_host(tmp_path, "local", joins=joins)

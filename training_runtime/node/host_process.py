@@ -49,7 +49,11 @@ class HostProcess(threading.Thread):
                 self._process = None
                 self._ending.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
             elif self._process is None and processes.holder(self._lock) is None:
-                self._process = self._start()
+                try:
+                    self._process = self._start()
+                except OSError as error:  # no room for a process, or for its log
+                    log.warning("the node host cannot be started now: %s", error)
+                    self._ending.wait(PAUSES_S[-1])
                 began = heard = time.monotonic()
             elif now > asked + LOOK_S:
                 asked = now

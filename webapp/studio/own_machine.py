@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_runtime.host.processes import Process, holder
+from training_runtime.host.processes import Process, alive, holder
 from webapp.studio.checks import Refusal
 from webapp.studio.processes import Program
 
@@ -73,10 +73,22 @@ def host_of(home: Path, node: str, *, joins: bool) -> Process | None:
 
 
 def refuse_other_host(home: Path, node: str, *, joins: bool) -> None:
-    """Raises Refusal where runs of this machine have been left training in the other way of taking part."""
-    if (host := host_of(home, node, joins=not joins)) is not None:
+    """Raises Refusal where runs of this machine have been left training in the other way of taking part, with or without their host."""
+    host = host_of(home, node, joins=not joins)
+    left = f"The node host of this machine (process {host.pid})" if host else _run_left(home, node, joins=not joins)
+    if left:
         before = "without EDT_NODE_JOINS" if joins else "with EDT_NODE_JOINS=1"
         raise Refusal(
-            f"The node host of this machine (process {host.pid}) was started {before} and still runs: start the studio {before} once more "
-            "and stop it (manage.py stop), then start it like this."
+            f"{left} was started {before} and still runs: start the studio {before} once more and stop it (manage.py stop), then start it "
+            "like this."
         )
+
+
+def _run_left(home: Path, node: str, *, joins: bool) -> str:
+    """A run whose host was killed and has it written down: it trains on for a while, and nobody else may have its folder."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        saved = json.loads(((home / FOLDER if joins else home) / "host" / node / "state.json").read_text())
+        for run in saved["runs"]:
+            if alive(int(run["pid"]), int(run["start_ticks"])):
+                return f"Run {int(run['run'])} (process {int(run['pid'])})"
+    return ""
