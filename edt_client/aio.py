@@ -167,7 +167,7 @@ class AsyncRun:
         return self
 
     async def change(self, **changes: Any) -> AsyncRun:
-        """priority, min_slots, max_slots, tags, note."""
+        """priority, min_slots, max_slots, any_kind, tags, note."""
         self.facts = await self.studio.do(operations.change(self.facts.id, **changes))
         return self
 

@@ -188,7 +188,7 @@ class Run:
         return self
 
     def change(self, **changes: Any) -> Run:
-        """priority, min_slots, max_slots, tags, note."""
+        """priority, min_slots, max_slots, any_kind, tags, note."""
         self.facts = self.studio.do(operations.change(self.facts.id, **changes))
         return self
 

@@ -157,7 +157,7 @@ def resume(number: int, *, reason: str = "") -> Operation[RunFacts]:
 
 
 def change(number: int, **changes: Any) -> Operation[RunFacts]:
-    """`changes`: priority, min_slots, max_slots, tags, note."""
+    """`changes`: priority, min_slots, max_slots, any_kind, tags, note."""
     return read(RunFacts, (yield Call("PATCH", f"/runs/{number}", json=changes)).json())
 
 

@@ -151,6 +151,7 @@ class RunFacts:
     priority: int = 0
     min_slots: int = 1
     max_slots: int = 1
+    any_kind: bool = False
     slots: int = 0
     paused: bool = False
     workers: int = 0

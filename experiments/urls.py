@@ -191,6 +191,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<int:pk>/resume/", run_actions.resume, name="resume_run"),
     path("runs/<int:pk>/priority/", run_actions.priority, name="set_priority"),
     path("runs/<int:pk>/slots/", run_actions.slots, name="set_slots"),
+    path("runs/<int:pk>/kinds/", run_actions.kinds, name="set_any_kind"),
     path("runs/<int:pk>/comments/", comments.add, name="add_comment"),
     path("comments/<int:pk>/change/", comments.change, name="change_comment"),
     path("comments/<int:pk>/delete/", comments.delete, name="delete_comment"),

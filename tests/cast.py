@@ -101,7 +101,10 @@ def run(
     return services.run_experiment(made, by=by, now=now)[0]
 
 
-def facts(name: str = "local", *, gpus: int = 0, address: str = "", level: str = "user+landlock") -> NodeFacts:
+XEON = "Xeon (6/207, avx2)"
+
+
+def facts(name: str = "local", *, gpus: int = 0, address: str = "", level: str = "user+landlock", processor: str = XEON) -> NodeFacts:
     return NodeFacts(
         name=name,
         cpu_count=2,
@@ -111,15 +114,22 @@ def facts(name: str = "local", *, gpus: int = 0, address: str = "", level: str =
         sandbox_level=level,
         sandbox_notes=(),
         address=address,
-        processor="Xeon (6/207, avx2)",
+        processor=processor,
     )
 
 
 def node(
-    name: str = "local", *, slots: int = 4, gpus: int = 0, now: dt.datetime | None = None, address: str = "", level: str = "user+landlock"
+    name: str = "local",
+    *,
+    slots: int = 4,
+    gpus: int = 0,
+    now: dt.datetime | None = None,
+    address: str = "",
+    level: str = "user+landlock",
+    processor: str = XEON,
 ) -> Node:
     """A node that has just been heard of. `address`: it can share runs with others that have one. `level`: of its box."""
-    return fleet.register(facts(name, gpus=gpus, address=address, level=level), now=now or timezone.now(), slots=slots)
+    return fleet.register(facts(name, gpus=gpus, address=address, level=level, processor=processor), now=now or timezone.now(), slots=slots)
 
 
 def slots_of(run: TrainingRun) -> set[int]:
@@ -156,7 +166,8 @@ class Host:
             for each in wanted.runs
         ]
         runs += [_ended(run, code) for run, code in (knows or {}).items()]
-        about = facts(self.node.name, address=self.node.address, level=self.node.sandbox_level)
+        node = self.node
+        about = facts(node.name, address=node.address, level=node.sandbox_level, processor=node.processor or XEON)
         observation = Observation(revision=self.revision, node=about, runs=tuple(runs), storage_problem=storage_problem)
         fleet.record(observation, now=now)
         return observation

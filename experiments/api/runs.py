@@ -57,6 +57,7 @@ class Run(Schema):
     priority: int
     min_slots: int
     max_slots: int
+    any_kind: bool
     slots: int
     paused: bool
     workers: int
@@ -82,11 +83,12 @@ class Run(Schema):
 
 
 class ChangedRun(Body):
-    """What is left out stays as it is."""
+    """What is left out stays as it is. `any_kind`: it may go on on other kinds of machines than it has trained on, where results differ."""
 
     priority: int | None = None
     min_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
     max_slots: int | None = Field(None, ge=1, le=MAX_SLOTS_LIMIT)
+    any_kind: bool | None = None
     tags: list[str] | None = None
     note: str | None = None
 
@@ -145,8 +147,19 @@ def many_shown(request: HttpRequest, rows: list[TrainingRun]) -> list[Run]:
 
 SAME = (
     *("name", "outside", "state", "state_reason", "plan_reason", "queue_position", "submitted_at", "started_at", "ended_at", "command"),
-    *("data_folder", "continues", "priority", "min_slots", "max_slots", "paused", "workers", "tags", "note", "step", "epoch", "epochs"),
-    *("engines", "batch_size", "parameters", "exact", "exact_reasons", "error_message", "error_traceback", "exit_code", "disk_bytes"),
+    *("data_folder", "continues", "priority", "min_slots", "max_slots", "any_kind", "paused", "tags", "note", "step", "epoch", "epochs"),
+    *(
+        "workers",
+        "engines",
+        "batch_size",
+        "parameters",
+        "exact",
+        "exact_reasons",
+        "error_message",
+        "error_traceback",
+        "exit_code",
+        "disk_bytes",
+    ),
 )
 
 
@@ -231,6 +244,8 @@ def change_run(request: HttpRequest, run: int, body: ChangedRun) -> Run:
         if body.min_slots is not None or body.max_slots is not None:
             least, most = body.min_slots or found.min_slots, body.max_slots or found.max_slots
             services.set_slots(found, by=user, min_slots=least, max_slots=most)
+        if body.any_kind is not None:
+            services.set_any_kind(found, by=user, allowed=body.any_kind)
         if body.tags is not None or body.note is not None:
             mine = access.run(user, run, need="write")
             tags, note = mine.tags if body.tags is None else body.tags, mine.note if body.note is None else body.note

@@ -299,7 +299,7 @@ def _run_facts(
         stays=_stays(run),
         moved_at=run.moved_at.timestamp() if run.moved_at is not None else None,
         prologue_s=run.prologue_s,
-        kind=run.kind,
+        kind="" if run.any_kind else run.kind,
         waits_since=run.waits_since.timestamp() if run.waits_since is not None else None,
         favoured_since=run.favoured_at.timestamp() if run.favoured_at is not None else None,
     )

@@ -75,6 +75,7 @@ class TrainingRun(models.Model):
     min_slots = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
     max_slots = models.PositiveIntegerField(default=4, validators=[MinValueValidator(1), MaxValueValidator(MAX_SLOTS_LIMIT)])
     paused = models.BooleanField(default=False)
+    any_kind = models.BooleanField(default=False)  # it may go on on machines of another kind than it has trained on (machine_pools.kind)
     checkpoints = models.JSONField(default=dict, blank=True)  # which are kept (checkpoint_policy.Policy); empty: all
     stop_requested_at = models.DateTimeField(null=True)
     stop_reason = models.CharField(max_length=500, blank=True)
@@ -88,9 +89,8 @@ class TrainingRun(models.Model):
     queue_position = models.PositiveIntegerField(null=True)
     expected_start_s = models.FloatField(null=True)
     moved_at = models.DateTimeField(null=True)  # when its driver last got a machine
-    kind = models.CharField(
-        max_length=1000, blank=True
-    )  # of the machine that it trained on last (several.kind), which another has to be of
+    # of the machine that it trained on last (machine_pools.kind), which another has to be of, unless any_kind
+    kind = models.CharField(max_length=1000, blank=True)
     waits_since = models.DateTimeField(null=True)  # holds nothing although it wants something
     favoured_at = models.DateTimeField(null=True)  # when it was last let first because it had waited too long
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from experiments.cluster import isolation, version_standing
+from experiments.cluster import isolation, machine_pools, version_standing
 from experiments.cluster.snapshot import is_silent
 from experiments.cluster.version_standing import VersionStanding
 from experiments.models import GenerationRecord, Node
@@ -34,6 +34,12 @@ class NodeRow:
     devices: list[str]
     door: Standing
     version: VersionStanding
+
+
+def kinds_differ() -> bool:
+    """Whether there are machines between which a run that has trained does not move by itself."""
+    there = Node.objects.filter(removed_at=None).exclude(torch_version="")
+    return len({machine_pools.kind(node) for node in there[:MOST_NODES]}) > 1
 
 
 def rows(lanes: Iterable[Lane], *, now: dt.datetime) -> list[NodeRow]:

@@ -160,6 +160,7 @@ def _queue(source: TrainingRun, wishes: Wishes, *, by: User, idempotency_key: uu
             min_slots=wishes.min_slots,
             max_slots=wishes.max_slots,
             checkpoints=source.checkpoints,
+            any_kind=source.any_kind,
             priority=wishes.priority,
             priority_agreed=wishes.priority if by.administers else 0,
             idempotency_key=idempotency_key,

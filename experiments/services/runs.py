@@ -88,6 +88,19 @@ def set_slots(run: TrainingRun, *, by: User, min_slots: int, max_slots: int, now
     return run
 
 
+def set_any_kind(run: TrainingRun, *, by: User, allowed: bool, now: dt.datetime | None = None) -> TrainingRun:
+    """Whether it may go on on other kinds of machines than it has trained on, where its results differ. Field: any_kind."""
+    with transaction.atomic():
+        run = _live(run, field="any_kind")
+        if run.any_kind != allowed:
+            words = f"{by.username} {'allowed' if allowed else 'no longer allows'} other kinds of machines."
+            run.any_kind = allowed
+            run.save(update_fields=["any_kind"])
+            states.note(run, reason=words, now=now or timezone.now(), actor=by)
+            _nudge(run)
+    return run
+
+
 def _check_fixed(run: TrainingRun, min_slots: int, max_slots: int) -> None:
     kind = run.version.get_distributed_display()
     if min_slots != max_slots:

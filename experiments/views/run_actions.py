@@ -20,6 +20,7 @@ from experiments.cluster import scheduling
 from experiments.forms.common import CheckpointsForm, ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.forms.sent_once import RequestForm
 from experiments.models import TrainingRun, User
+from experiments.selectors import nodes
 from experiments.selectors.run_pages import named_ids
 from experiments.views.responses import act, back, done, page, person, refused, run_crumbs
 
@@ -79,6 +80,18 @@ def slots(request: HttpRequest, pk: int) -> HttpResponse:
     wanted = form.cleaned_data
     said = f"{run.name} now uses {wanted['min_slots']} to {wanted['max_slots']} slots."
     return act(request, lambda: services.set_slots(run, by=user, **wanted), said=said, to=_back(request, run))
+
+
+@require_POST
+def kinds(request: HttpRequest, pk: int) -> HttpResponse:
+    """Whether it may go on on machines of another kind: a box that is ticked or left out."""
+    user = person(request)
+    run = access.run_control(user, pk)
+    allowed = "any_kind" in request.POST
+    said = (
+        f"{run.name} may go on on machines of {'any kind' if allowed else 'the kind that it has trained on'}{'' if allowed else ' only'}."
+    )
+    return act(request, lambda: services.set_any_kind(run, by=user, allowed=allowed), said=said, to=_back(request, run))
 
 
 @require_POST
@@ -148,6 +161,7 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
         "crumbs": crumbs,
         "counted_priority": run.counted_priority(rules.priority_ceiling),
         "rules": rules,
+        "asks_kind": run.any_kind or nodes.kinds_differ(),
         "keeps": CheckpointsForm.of(run.checkpoints) if is_member and access.may(run.experiment.project, "write") else None,
     }
     return page(request, "runs/change.html", context, parts={"forms": "runs/_change_forms.html"})

@@ -70,11 +70,41 @@ def test_a_run_is_bound_to_the_kind_of_machine_it_trains_on(project: Project, al
     Node.objects.filter(pk=own.pk).update(draining=True)
     scheduling.tick(NOW + 3 * SECOND)
     run.refresh_from_db()
-    assert "on another its results would differ; it can be stopped and continued as a new run" in run.plan_reason
+    assert "on another its results would differ; its owner can allow other kinds of machines" in run.plan_reason
     Node.objects.filter(pk=other.pk).update(processor=own.processor)
     scheduling.tick(NOW + 4 * SECOND)
     run.refresh_from_db()
     assert run.plan_reason.startswith("starts with 4 of 4 slots"), "on the other one, which is of its kind now"
+
+
+def test_a_run_goes_on_on_another_kind_of_machine_once_its_owner_allows_it(
+    project: Project, alice: User, hosts: tuple[cast.Host, cast.Host]
+) -> None:
+    run = cast.run(project, by=alice, now=NOW)
+    turn(hosts, NOW)
+    trains(run, NOW + SECOND)
+    turn(hosts, NOW + 2 * SECOND)
+    run.refresh_from_db()
+    own, other = sorted((host.node for host in hosts), key=lambda node: node.pk != run.head_node_id)
+    other.processor, own.draining = "Opteron", True
+    other.save()
+    own.save()
+    turn(hosts, NOW + 3 * SECOND)
+    run.refresh_from_db()
+    assert (run.head_node_id, cast.slots_of(run)) == (own.pk, set())
+    services.set_any_kind(run, by=alice, allowed=True, now=NOW + 4 * SECOND)
+    for second in (5, 6, 7):
+        turn(hosts, NOW + second * SECOND)
+    run.refresh_from_db()
+    assert (run.head_node_id, len(cast.slots_of(run))) == (other.pk, 4)
+    trains(run, NOW + 8 * SECOND, attempt=2)
+    turn(hosts, NOW + 9 * SECOND)
+    run.refresh_from_db()
+    assert run.kind.endswith("Opteron"), "where it has trained last"
+    services.set_any_kind(run, by=alice, allowed=False, now=NOW + 10 * SECOND)
+    assert facts(run, NOW + 11 * SECOND).kind == run.kind, "it is bound again, and to this one"
+    said = run.transitions.filter(reason__contains="other kinds").order_by("pk").values_list("reason", flat=True)
+    assert list(said) == ["alice allowed other kinds of machines.", "alice no longer allows other kinds of machines."]
 
 
 def test_slots_that_a_script_could_never_use_are_not_kept_for_it(project: Project, alice: User, hosts: tuple[cast.Host, cast.Host]) -> None:

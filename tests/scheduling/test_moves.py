@@ -130,7 +130,7 @@ def test_a_run_whose_kind_is_gone_says_what_a_person_can_do() -> None:
     alice = a_run(1, "alice", kind="H100", node="n0", **FOUR)
     made = decide([*machine(4, node="n2", kind="T4"), *machine(1, node="n3", first=9, kind="A100")], [alice], ONE)
     assert sizes(made) == {1: 0}
-    assert made.reasons[1].endswith("on another its results would differ; it can be stopped and continued as a new run")
+    assert made.reasons[1].endswith("on another its results would differ; its owner can allow other kinds of machines")
 
 
 def test_a_script_that_cannot_migrate_is_promised_nothing_elsewhere() -> None:

@@ -108,8 +108,10 @@ def test_several_changes_of_a_run_are_made_together_or_not_at_all(studio: Seeded
     refused = script.send("PATCH", f"/runs/{studio.running.pk}", {"priority": 10, "min_slots": 5, "max_slots": 2})
     assert (refused.status_code, set(refused.json()["errors"])) == (400, {"min_slots"})
     assert TrainingRun.objects.get(pk=studio.running.pk).priority != 10
-    done = script.send("PATCH", f"/runs/{studio.running.pk}", {"priority": 10, "max_slots": 2, "tags": ["b", "a"], "note": "slow"}).json()
-    assert (done["priority"], done["max_slots"], done["tags"], done["note"]) == (10, 2, ["b", "a"], "slow")
+    done = script.send(
+        "PATCH", f"/runs/{studio.running.pk}", {"priority": 10, "max_slots": 2, "any_kind": True, "tags": ["b", "a"], "note": "slow"}
+    ).json()
+    assert (done["priority"], done["max_slots"], done["any_kind"], done["tags"], done["note"]) == (10, 2, True, ["b", "a"], "slow")
     kept = script.send("PATCH", f"/runs/{studio.running.pk}", {"tags": []}).json()
     assert (kept["tags"], kept["note"], kept["priority"]) == ([], "slow", 10), "what is not named stays"
 

@@ -53,6 +53,7 @@ CALLS = {
     "watch_metric": "thresholds set_threshold", "drop_watch": "drop_threshold",
     "watch_experiment": "experiment_thresholds set_experiment_threshold", "drop_experiment_watch": "drop_experiment_threshold",
     "stop_run": "stop_run", "pause_run": "pause_run", "resume_run": "resume_run", "set_priority": "change_run", "set_slots": "change_run",
+    "set_any_kind": "change_run",
     "add_comment": "comments add_comment", "change_comment": "change_comment", "delete_comment": "delete_comment",
     "set_checkpoints": "set_checkpoints run_checkpoints",
     "change_run": "change_run", "preview_run": "preview_run", "run_with_changes": "run_with_changes",

@@ -227,6 +227,21 @@ def test_the_page_of_priority_and_slots_leads_back_to_where_one_may_go(studio: S
     assert f'<a href="{reverse("cluster")}" title="Cluster">' in of_admin
 
 
+def test_other_kinds_of_machines_are_allowed_where_there_are_any(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.running
+    change, asked = reverse("change_run", args=[run.pk]), "It may go on on other kinds of machines"
+    assert asked not in client.get(change).content.decode(), "all machines are alike"
+    cast.node("old", processor="Opteron")
+    assert asked in client.get(change).content.decode()
+    client.post(reverse("set_any_kind", args=[run.pk]), {"any_kind": "on"})
+    run.refresh_from_db()
+    assert run.any_kind
+    assert 'name="any_kind" checked' in client.get(change).content.decode()
+    client.post(reverse("set_any_kind", args=[run.pk]))
+    run.refresh_from_db()
+    assert not run.any_kind
+
+
 @pytest.mark.parametrize(
     ("name", "sent"),
     [

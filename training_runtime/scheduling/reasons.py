@@ -192,7 +192,7 @@ def _why_none(demand: Demand, scene: Scene) -> str:
         most = max(at_once.values()) if run.device is None else at_once[run.device]
         return f"waits: {needs}, and only {most}{kind} {'is' if most == 1 else 'are'} in service{_together(run.device, scene)}"
     if block == "bound":
-        way_out = "" if demand.bound == "isolated" else "; it can be stopped and continued as a new run"
+        way_out = "" if demand.bound == "isolated" else "; its owner can allow other kinds of machines"
         return f"waits: {_bound(demand, needs, scene)}{way_out}"
     why = _no_room(demand, needs, scene) if block == "room" else f"{needs}, and {_quota(run, block, scene)}"
     return f"waits: {why}; {_outlook(scene.forecasts[run.id], scene, to=run)}"
