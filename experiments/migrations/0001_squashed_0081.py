@@ -69,6 +69,28 @@ class Migration(migrations.Migration):
         ("experiments", "0057_setup_of_a_run"),
         ("experiments", "0058_receipts"),
         ("experiments", "0059_values_of_runs"),
+        ("experiments", "0060_registered_models"),
+        ("experiments", "0061_checkpoint_policies"),
+        ("experiments", "0062_comments"),
+        ("experiments", "0063_prices_of_slots"),
+        ("experiments", "0064_versions_of_data"),
+        ("experiments", "0065_imported_comments"),
+        ("experiments", "0066_metric_rollups"),
+        ("experiments", "0067_idempotency_keys"),
+        ("experiments", "0068_notifications"),
+        ("experiments", "0069_slots_out_of_service"),
+        ("experiments", "0070_errors_of_gpus"),
+        ("experiments", "0071_titles_of_nodes"),
+        ("experiments", "0072_node_tokens"),
+        ("experiments", "0073_utilization"),
+        ("experiments", "0074_capacity"),
+        ("experiments", "0075_driver_meetings"),
+        ("experiments", "0076_remote_agents"),
+        ("experiments", "0077_ray"),
+        ("experiments", "0078_node_versions"),
+        ("experiments", "0079_kubernetes"),
+        ("experiments", "0080_object_store"),
+        ("experiments", "0081_other_kinds_of_machines"),
     ]
 
     initial = True
@@ -109,6 +131,7 @@ class Migration(migrations.Migration):
                 ("without_network", models.JSONField(blank=True, default=list)),
                 ("new_projects_network", models.BooleanField(default=True)),
                 ("release_grace_s", models.PositiveIntegerField(default=30)),
+                ("currency", models.CharField(blank=True, max_length=8)),
                 ("people_trust_each_other", models.BooleanField(default=False)),
                 ("tick", models.BigIntegerField(default=0)),
                 ("updated_at", models.DateTimeField(auto_now=True)),
@@ -121,6 +144,24 @@ class Migration(migrations.Migration):
                 ("key", models.CharField(max_length=64, unique=True)),
                 ("until", models.DateTimeField()),
             ],
+        ),
+        migrations.CreateModel(
+            name="Environment",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("requirements_key", models.CharField(db_index=True, max_length=64)),
+                ("base_key", models.CharField(max_length=64)),
+                ("base_words", models.CharField(blank=True, max_length=500)),
+                ("requirements", models.TextField()),
+                ("lock", models.TextField(blank=True)),
+                ("packages", models.JSONField(default=list)),
+                ("created_at", models.DateTimeField()),
+                ("resolved_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
+                "constraints": [models.UniqueConstraint(fields=("requirements_key", "base_key"), name="one_environment_per_base")],
+            },
         ),
         migrations.CreateModel(
             name="Installation",
@@ -139,10 +180,27 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="LoginFailure",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("username", models.CharField(max_length=150)),
+                ("address", models.CharField(max_length=64)),
+                ("browser", models.CharField(blank=True, max_length=32)),
+                ("at", models.DateTimeField(db_index=True)),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["username", "at"], name="login_failure_of_name"),
+                    models.Index(fields=["address", "at"], name="login_failure_of_address"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Node",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("name", models.CharField(max_length=100, unique=True)),
+                ("title", models.CharField(blank=True, max_length=100)),
                 ("cpu_count", models.PositiveIntegerField(default=0)),
                 ("memory_bytes", models.BigIntegerField(default=0)),
                 ("gpus", models.JSONField(default=list)),
@@ -150,20 +208,138 @@ class Migration(migrations.Migration):
                 ("sandbox_level", models.CharField(blank=True, max_length=64)),
                 ("sandbox_notes", models.JSONField(default=list)),
                 ("processor", models.CharField(blank=True, max_length=255)),
+                ("joined", models.BooleanField(default=False)),
                 ("address", models.CharField(blank=True, max_length=255)),
                 ("draining", models.BooleanField(default=False)),
                 ("storage_problem", models.CharField(blank=True, max_length=500)),
                 ("last_seen_at", models.DateTimeField(null=True)),
+                ("left_at", models.DateTimeField(null=True)),
                 ("revision", models.BigIntegerField(default=0)),
                 ("identity", models.CharField(blank=True, max_length=64)),
                 ("refused_at", models.DateTimeField(null=True)),
                 ("fence", models.BigIntegerField(default=0)),
                 ("base", models.CharField(blank=True, max_length=64)),
                 ("base_words", models.CharField(blank=True, max_length=500)),
+                ("protocol_version", models.PositiveIntegerField(null=True)),
+                ("protocol_oldest", models.PositiveIntegerField(null=True)),
                 ("removed_at", models.DateTimeField(null=True)),
             ],
             options={
                 "ordering": ["name"],
+            },
+        ),
+        migrations.CreateModel(
+            name="PastGrant",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("run", models.BigIntegerField()),
+                ("run_name", models.CharField(max_length=160)),
+                ("person", models.CharField(max_length=150)),
+                ("project", models.BigIntegerField()),
+                ("project_name", models.CharField(max_length=120)),
+                ("device", models.CharField(choices=[("cpu", "CPU"), ("gpu", "GPU")], max_length=8)),
+                ("granted_at", models.DateTimeField()),
+                ("released_at", models.DateTimeField()),
+                ("busy_share", models.FloatField(null=True)),
+            ],
+            options={
+                "indexes": [models.Index(fields=["released_at"], name="experiments_release_5c0d6e_idx")],
+            },
+        ),
+        migrations.CreateModel(
+            name="PilotPool",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=40, unique=True)),
+                (
+                    "provider",
+                    models.CharField(
+                        choices=[("slurm", "Slurm"), ("ray", "Ray"), ("kubernetes", "Kubernetes")], default="slurm", max_length=16
+                    ),
+                ),
+                ("studio", models.CharField(max_length=255)),
+                ("options", models.CharField(blank=True, max_length=1000)),
+                ("slots", models.PositiveIntegerField()),
+                ("device", models.CharField(choices=[("cpu", "CPU"), ("gpu", "GPU")], default="cpu", max_length=8)),
+                ("least", models.PositiveIntegerField(default=0)),
+                ("most", models.PositiveIntegerField()),
+                ("idle_minutes", models.FloatField(default=10)),
+                ("walltime_minutes", models.PositiveIntegerField(default=240)),
+                ("grow", models.BooleanField(default=False)),
+                ("words", models.JSONField(default=list)),
+                ("failures", models.PositiveIntegerField(default=0)),
+                ("failed_at", models.DateTimeField(null=True)),
+                ("problem", models.CharField(blank=True, max_length=1000)),
+                ("kind", models.CharField(blank=True, max_length=1000)),
+                ("looked_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ["name"],
+            },
+        ),
+        migrations.CreateModel(
+            name="StoreCopy",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(max_length=8)),
+                ("key", models.CharField(max_length=64)),
+                ("copied_at", models.DateTimeField(null=True)),
+                ("size_bytes", models.BigIntegerField(default=0)),
+                ("again", models.BooleanField(default=False)),
+                ("tidy_at", models.DateTimeField(null=True)),
+                ("wanted_at", models.DateTimeField(null=True)),
+                ("absent", models.BooleanField(default=False)),
+                ("remove_at", models.DateTimeField(null=True)),
+                ("tried_at", models.DateTimeField(null=True)),
+                ("error", models.CharField(blank=True, max_length=500)),
+            ],
+            options={
+                "indexes": [
+                    models.Index(condition=models.Q(("remove_at__isnull", False)), fields=["remove_at"], name="store_copies_to_remove"),
+                    models.Index(condition=models.Q(("wanted_at__isnull", False)), fields=["wanted_at"], name="store_copies_wanted"),
+                ],
+                "constraints": [models.UniqueConstraint(fields=("kind", "key"), name="one_store_copy_per_thing")],
+            },
+        ),
+        migrations.CreateModel(
+            name="StoreState",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("store", models.CharField(blank=True, max_length=36)),
+                ("asked_at", models.DateTimeField(null=True)),
+                ("reached_at", models.DateTimeField(null=True)),
+                ("error", models.CharField(blank=True, max_length=500)),
+                ("away_since", models.DateTimeField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Tombstone",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("run", "Run"),
+                            ("asset", "Data asset"),
+                            ("upload", "Upload"),
+                            ("bundle", "Code"),
+                            ("model", "File of a model"),
+                            ("ckpt", "Checkpoint"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("key", models.CharField(max_length=64)),
+                ("number", models.BigIntegerField(null=True)),
+                ("by", models.CharField(blank=True, max_length=150)),
+                ("at", models.DateTimeField()),
+                ("trashed_at", models.DateTimeField(null=True)),
+                ("emptied_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ["at", "id"],
+                "indexes": [models.Index(condition=models.Q(("emptied_at", None)), fields=["at"], name="tombstones_to_clear")],
             },
         ),
         migrations.CreateModel(
@@ -216,7 +392,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("weight", models.FloatField(default=1.0)),
-                ("notice_choices", models.JSONField(blank=True, default=dict)),
+                ("notification_choices", models.JSONField(blank=True, default=dict)),
                 ("confirmed_email", models.CharField(blank=True, max_length=254)),
                 ("shortcuts", models.BooleanField(default=True)),
                 (
@@ -252,97 +428,22 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name="Environment",
+            name="ClusterChange",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("requirements_key", models.CharField(db_index=True, max_length=64)),
-                ("base_key", models.CharField(max_length=64)),
-                ("base_words", models.CharField(blank=True, max_length=500)),
-                ("requirements", models.TextField()),
-                ("lock", models.TextField(blank=True)),
-                ("packages", models.JSONField(default=list)),
-                ("created_at", models.DateTimeField()),
-                ("resolved_at", models.DateTimeField(null=True)),
-            ],
-            options={
-                "ordering": ["-created_at", "-id"],
-                "constraints": [models.UniqueConstraint(fields=("requirements_key", "base_key"), name="one_environment_per_base")],
-            },
-        ),
-        migrations.CreateModel(
-            name="LoginFailure",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("username", models.CharField(max_length=150)),
-                ("address", models.CharField(max_length=64)),
-                ("browser", models.CharField(blank=True, max_length=32)),
-                ("at", models.DateTimeField(db_index=True)),
-            ],
-            options={
-                "indexes": [
-                    models.Index(fields=["username", "at"], name="login_failure_of_name"),
-                    models.Index(fields=["address", "at"], name="login_failure_of_address"),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="PastGrant",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("run", models.BigIntegerField()),
-                ("run_name", models.CharField(max_length=160)),
-                ("person", models.CharField(max_length=150)),
-                ("project", models.BigIntegerField()),
-                ("project_name", models.CharField(max_length=120)),
-                ("device", models.CharField(choices=[("cpu", "CPU"), ("gpu", "GPU")], max_length=8)),
-                ("granted_at", models.DateTimeField()),
-                ("released_at", models.DateTimeField()),
-                ("busy_share", models.FloatField(null=True)),
-            ],
-            options={
-                "indexes": [models.Index(fields=["released_at"], name="experiments_release_5c0d6e_idx")],
-            },
-        ),
-        migrations.CreateModel(
-            name="Tombstone",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField()),
+                ("text", models.TextField()),
+                ("reason", models.CharField(blank=True, max_length=500)),
                 (
-                    "kind",
-                    models.CharField(
-                        choices=[("run", "Run"), ("asset", "Data asset"), ("upload", "Upload"), ("bundle", "Code")], max_length=8
+                    "actor",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to=settings.AUTH_USER_MODEL
                     ),
                 ),
-                ("key", models.CharField(max_length=64)),
-                ("number", models.BigIntegerField(null=True)),
-                ("by", models.CharField(blank=True, max_length=150)),
-                ("at", models.DateTimeField()),
-                ("trashed_at", models.DateTimeField(null=True)),
-                ("emptied_at", models.DateTimeField(null=True)),
             ],
             options={
-                "ordering": ["at", "id"],
-                "indexes": [models.Index(condition=models.Q(("emptied_at", None)), fields=["at"], name="tombstones_to_clear")],
-            },
-        ),
-        migrations.CreateModel(
-            name="NamedEnvironment",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=60)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("created_at", models.DateTimeField()),
-                ("retired_at", models.DateTimeField(null=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-            ],
-            options={
-                "ordering": [django.db.models.functions.text.Lower("name")],
-                "constraints": [
-                    models.UniqueConstraint(django.db.models.functions.text.Lower("name"), name="one_named_environment_per_name")
-                ],
+                "ordering": ["-at", "-id"],
+                "indexes": [models.Index(fields=["-at"], name="experiments_at_11771b_idx")],
             },
         ),
         migrations.CreateModel(
@@ -389,6 +490,90 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="NamedEnvironment",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=60)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("created_at", models.DateTimeField()),
+                ("retired_at", models.DateTimeField(null=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+            ],
+            options={
+                "ordering": [django.db.models.functions.text.Lower("name")],
+                "constraints": [
+                    models.UniqueConstraint(django.db.models.functions.text.Lower("name"), name="one_named_environment_per_name")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="NodeToken",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("node_name", models.CharField(max_length=63, unique=True)),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("hint", models.CharField(max_length=16)),
+                ("slots", models.PositiveIntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("identity", models.CharField(blank=True, max_length=64)),
+                ("boot", models.CharField(blank=True, max_length=64)),
+                ("incarnation", models.BigIntegerField(default=0)),
+                ("address", models.CharField(blank=True, max_length=64)),
+                ("joined_at", models.DateTimeField(null=True)),
+                ("seen_at", models.DateTimeField(null=True)),
+                (
+                    "made_by",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Pilot",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("node_name", models.CharField(max_length=63)),
+                ("job", models.CharField(blank=True, max_length=128)),
+                (
+                    "phase",
+                    models.CharField(
+                        choices=[
+                            ("asked", "Being asked for"),
+                            ("waiting", "In the queue"),
+                            ("starting", "Starting"),
+                            ("here", "Here"),
+                            ("leaving", "Being emptied"),
+                            ("ending", "Ending"),
+                            ("ended", "Ended"),
+                        ],
+                        default="asked",
+                        max_length=16,
+                    ),
+                ),
+                ("made_at", models.DateTimeField()),
+                ("began_at", models.DateTimeField(null=True)),
+                ("joined_at", models.DateTimeField(null=True)),
+                ("ends_at", models.DateTimeField(null=True)),
+                ("idle_since", models.DateTimeField(null=True)),
+                ("released_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("useful", models.BooleanField(default=False)),
+                ("reason", models.CharField(blank=True, max_length=500)),
+                ("words", models.CharField(blank=True, max_length=1000)),
+                ("leave_reason", models.CharField(blank=True, max_length=500)),
+                ("pool", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="pilots", to="experiments.pilotpool")),
+            ],
+            options={
+                "ordering": ["-pk"],
+                "indexes": [models.Index(fields=["phase"], name="pilots_by_phase")],
+            },
+        ),
+        migrations.CreateModel(
             name="Project",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -396,7 +581,7 @@ class Migration(migrations.Migration):
                 ("description", models.TextField(blank=True, max_length=4000)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("sample", models.BooleanField(default=False)),
-                ("request_id", models.UUIDField(null=True, unique=True)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
                 (
                     "created_by",
                     models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
@@ -414,6 +599,12 @@ class Migration(migrations.Migration):
                 ("device", models.CharField(choices=[("cpu", "CPU"), ("gpu", "GPU")], max_length=8)),
                 ("draining", models.BooleanField(default=False)),
                 ("retired", models.BooleanField(default=False)),
+                ("out_reason", models.CharField(blank=True, max_length=500)),
+                ("out_at", models.DateTimeField(null=True)),
+                ("doubt", models.CharField(blank=True, max_length=500)),
+                ("trusted_since", models.DateTimeField(null=True)),
+                ("seen_errors", models.BigIntegerField(default=0)),
+                ("accepted_errors", models.BigIntegerField(default=0)),
                 ("node", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="slots", to="experiments.node")),
             ],
             options={
@@ -422,48 +613,33 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="ClusterChange",
+            name="SlotPrice",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("at", models.DateTimeField()),
-                ("text", models.TextField()),
-                ("reason", models.CharField(blank=True, max_length=500)),
+                ("device", models.CharField(choices=[("cpu", "CPU"), ("gpu", "GPU")], max_length=8)),
+                ("per_hour", models.DecimalField(decimal_places=4, max_digits=12, null=True)),
+                ("since", models.DateTimeField()),
                 (
-                    "actor",
+                    "set_by",
                     models.ForeignKey(
                         null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to=settings.AUTH_USER_MODEL
                     ),
                 ),
             ],
             options={
-                "ordering": ["-at", "-id"],
-                "indexes": [models.Index(fields=["-at"], name="experiments_at_11771b_idx")],
+                "ordering": ["since", "id"],
             },
         ),
         migrations.CreateModel(
-            name="DataAsset",
+            name="DataSeries",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=120)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
-                ("upload", models.BigIntegerField(db_index=True, null=True)),
-                ("files", models.PositiveIntegerField()),
-                ("size_bytes", models.BigIntegerField()),
-                ("sha256", models.CharField(max_length=64)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
+                ("last_version", models.PositiveIntegerField(default=0)),
                 (
                     "project",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="data_assets", to="experiments.project"),
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="data_series", to="experiments.project"),
                 ),
             ],
-            options={
-                "ordering": ["-created_at", "-id"],
-            },
         ),
         migrations.CreateModel(
             name="Membership",
@@ -497,7 +673,7 @@ class Migration(migrations.Migration):
                 ("requirements", models.TextField()),
                 ("requirements_key", models.CharField(max_length=64, unique=True)),
                 ("created_at", models.DateTimeField()),
-                ("request_id", models.UUIDField(null=True, unique=True)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
                 (
                     "created_by",
                     models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
@@ -515,35 +691,12 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="DataUpload",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=120)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
-                ("parts", models.JSONField()),
-                ("for_code", models.BooleanField(default=False)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "project",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="data_uploads", to="experiments.project"),
-                ),
-            ],
-            options={
-                "ordering": ["-created_at", "-id"],
-            },
-        ),
-        migrations.CreateModel(
             name="ProjectImport",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
                 ("created_at", models.DateTimeField()),
-                ("request_id", models.UUIDField(null=True, unique=True)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
                 ("file_name", models.CharField(max_length=255)),
                 ("size_bytes", models.BigIntegerField()),
                 ("name", models.CharField(blank=True, max_length=120)),
@@ -578,6 +731,31 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="RegisteredModel",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("note", models.TextField(blank=True, max_length=20000)),
+                ("tags", models.JSONField(blank=True, default=dict)),
+                ("last_number", models.PositiveIntegerField(default=0)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="registered_models", to="experiments.project"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["name", "id"],
+                "constraints": [models.UniqueConstraint(fields=("project", "name"), name="one_model_per_name")],
             },
         ),
         migrations.CreateModel(
@@ -640,6 +818,68 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="DataAsset",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("version", models.PositiveIntegerField()),
+                ("note", models.CharField(blank=True, max_length=200)),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
+                ("upload", models.BigIntegerField(db_index=True, null=True)),
+                ("files", models.PositiveIntegerField()),
+                ("size_bytes", models.BigIntegerField()),
+                ("sha256", models.CharField(max_length=64)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "series",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="versions", to="experiments.dataseries"),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="data_assets", to="experiments.project"),
+                ),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
+                "constraints": [models.UniqueConstraint(fields=("series", "version"), name="one_data_version_per_number")],
+            },
+        ),
+        migrations.CreateModel(
+            name="DataUpload",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
+                ("parts", models.JSONField()),
+                ("for_code", models.BooleanField(default=False)),
+                ("note", models.CharField(blank=True, max_length=200)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "series",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to="experiments.dataseries"
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="data_uploads", to="experiments.project"),
+                ),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
+            },
+        ),
+        migrations.CreateModel(
             name="DefinitionVersion",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -693,7 +933,7 @@ class Migration(migrations.Migration):
                 ("requirements", models.TextField(blank=True)),
                 ("requirements_key", models.CharField(blank=True, db_index=True, max_length=64)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("request_id", models.UUIDField(null=True, unique=True)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
                 ("git_address", models.CharField(blank=True, max_length=500)),
                 ("git_ref", models.CharField(blank=True, max_length=255)),
                 ("git_folder", models.CharField(blank=True, max_length=500)),
@@ -736,33 +976,31 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Experiment",
+            name="Delivery",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=120)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("source_folder", models.CharField(blank=True, max_length=500)),
-                ("global_command", models.CharField(blank=True, max_length=2000)),
-                ("environment", models.JSONField(blank=True, default=dict)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("request_id", models.UUIDField(null=True, unique=True)),
+                ("body", models.JSONField()),
+                ("created_at", models.DateTimeField()),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("next_at", models.DateTimeField()),
+                ("done_at", models.DateTimeField(null=True)),
+                ("outcome", models.CharField(blank=True, max_length=200)),
                 (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "data_asset",
+                    "person",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="experiments", to="experiments.dataasset"
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL
                     ),
                 ),
                 (
-                    "project",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="experiments", to="experiments.project"),
+                    "webhook",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="deliveries", to="experiments.webhook"
+                    ),
                 ),
             ],
             options={
-                "ordering": ["-created_at", "-id"],
+                "ordering": ["id"],
+                "indexes": [models.Index(condition=models.Q(("done_at", None)), fields=["next_at"], name="due_deliveries")],
             },
         ),
         migrations.CreateModel(
@@ -807,160 +1045,153 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Delivery",
+            name="ModelEvent",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("body", models.JSONField()),
-                ("created_at", models.DateTimeField()),
-                ("attempts", models.PositiveIntegerField(default=0)),
-                ("next_at", models.DateTimeField()),
-                ("done_at", models.DateTimeField(null=True)),
-                ("outcome", models.CharField(blank=True, max_length=200)),
+                ("at", models.DateTimeField()),
+                ("what", models.CharField(max_length=500)),
                 (
-                    "person",
+                    "by",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to=settings.AUTH_USER_MODEL
                     ),
                 ),
                 (
-                    "webhook",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="deliveries", to="experiments.webhook"
-                    ),
+                    "model",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="events", to="experiments.registeredmodel"),
                 ),
             ],
             options={
-                "ordering": ["id"],
-                "indexes": [models.Index(condition=models.Q(("done_at", None)), fields=["next_at"], name="due_deliveries")],
+                "ordering": ["-at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name="TrainingRun",
+            name="ModelVersion",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("outside", models.BooleanField(default=False)),
-                ("folder", models.CharField(default=experiments.models.runs.new_folder, editable=False, max_length=36, unique=True)),
-                ("name", models.CharField(max_length=160)),
-                ("submitted_at", models.DateTimeField()),
-                ("started_at", models.DateTimeField(null=True)),
-                ("ended_at", models.DateTimeField(null=True)),
+                ("number", models.PositiveIntegerField()),
+                ("run", models.BigIntegerField(db_index=True, null=True)),
+                ("path", models.CharField(max_length=1000)),
+                ("lineage", models.JSONField(default=dict)),
+                ("left_out", models.JSONField(default=list)),
+                ("note", models.TextField(blank=True, max_length=20000)),
+                ("tags", models.JSONField(blank=True, default=dict)),
+                ("size_bytes", models.BigIntegerField(default=0)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
+                ("created_at", models.DateTimeField()),
                 (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "Queued"),
-                            ("starting", "Starting"),
-                            ("running", "Running"),
-                            ("suspended", "Suspended"),
-                            ("stopping", "Stopping"),
-                            ("completed", "Completed"),
-                            ("failed", "Failed"),
-                            ("stopped", "Stopped"),
-                        ],
-                        default="queued",
-                        max_length=16,
+                    "code",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="experiments.bundle"),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="versions", to="experiments.registeredmodel"
                     ),
-                ),
-                ("state_reason", models.TextField(blank=True)),
-                ("tell_at", models.DateTimeField(null=True)),
-                ("command", models.CharField(max_length=2000)),
-                ("data_folder", models.CharField(blank=True, max_length=500)),
-                ("environment", models.JSONField(blank=True, default=dict)),
-                ("request_id", models.UUIDField(null=True)),
-                ("position", models.PositiveIntegerField(default=0)),
-                ("continues", models.BigIntegerField(null=True)),
-                ("reproduces", models.BigIntegerField(null=True)),
-                ("tags", models.JSONField(blank=True, default=list)),
-                ("note", models.TextField(blank=True, max_length=4000)),
-                (
-                    "priority",
-                    models.PositiveIntegerField(
-                        default=5000,
-                        validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(10000)],
-                    ),
-                ),
-                ("priority_agreed", models.PositiveIntegerField(default=0)),
-                ("min_slots", models.PositiveIntegerField(default=1, validators=[django.core.validators.MinValueValidator(1)])),
-                (
-                    "max_slots",
-                    models.PositiveIntegerField(
-                        default=4, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(4096)]
-                    ),
-                ),
-                ("paused", models.BooleanField(default=False)),
-                ("stop_requested_at", models.DateTimeField(null=True)),
-                ("stop_reason", models.CharField(blank=True, max_length=500)),
-                ("leave_revision", models.BigIntegerField(null=True)),
-                ("plan_reason", models.TextField(blank=True)),
-                ("queue_position", models.PositiveIntegerField(null=True)),
-                ("expected_start_s", models.FloatField(null=True)),
-                ("moved_at", models.DateTimeField(null=True)),
-                ("kind", models.CharField(blank=True, max_length=1000)),
-                ("waits_since", models.DateTimeField(null=True)),
-                ("favoured_at", models.DateTimeField(null=True)),
-                ("engines", models.PositiveIntegerField(null=True)),
-                ("batch_size", models.PositiveIntegerField(null=True)),
-                ("epochs", models.PositiveIntegerField(null=True)),
-                ("steps_per_epoch", models.PositiveIntegerField(null=True)),
-                ("parameters", models.BigIntegerField(null=True)),
-                ("step", models.BigIntegerField(default=0)),
-                ("epoch", models.PositiveIntegerField(default=0)),
-                ("step_rate", models.FloatField(null=True)),
-                ("last_step_at", models.DateTimeField(null=True)),
-                ("bar_done", models.FloatField(null=True)),
-                ("bar_total", models.FloatField(null=True)),
-                ("bar_left_s", models.FloatField(null=True)),
-                ("bar_label", models.CharField(blank=True, max_length=200)),
-                ("workers", models.PositiveIntegerField(default=0)),
-                ("final_metrics", models.JSONField(blank=True, default=dict)),
-                ("error_message", models.TextField(blank=True)),
-                ("error_traceback", models.TextField(blank=True)),
-                ("outcome", models.CharField(blank=True, max_length=16)),
-                ("exact", models.BooleanField(null=True)),
-                ("exact_checked", models.BooleanField(default=False)),
-                ("exact_reasons", models.JSONField(blank=True, default=list)),
-                ("attempt", models.PositiveIntegerField(default=1)),
-                ("exit_code", models.IntegerField(null=True)),
-                ("prologue_s", models.FloatField(null=True)),
-                ("disk_bytes", models.BigIntegerField(null=True)),
-                ("disk_files", models.PositiveIntegerField(null=True)),
-                ("disk_counted_at", models.DateTimeField(null=True)),
-                ("busy_s", models.FloatField(null=True)),
-                ("busy_counted_s", models.FloatField(default=0, null=True)),
-                (
-                    "experiment",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="experiments.experiment"),
-                ),
-                (
-                    "submitted_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="runs", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "version",
-                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="experiments.definitionversion"),
-                ),
-                (
-                    "home",
-                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="experiments.node"),
                 ),
             ],
             options={
-                "ordering": ["-submitted_at", "-id"],
-                "indexes": [
-                    models.Index(fields=["state"], name="experiments_state_1828a0_idx"),
-                    models.Index(fields=["experiment", "-submitted_at"], name="experiments_experim_967f86_idx"),
-                    models.Index(fields=["-submitted_at", "-id"], name="newest_runs"),
-                    models.Index(fields=["ended_at"], name="runs_by_end"),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(fields=("request_id", "position"), name="one_run_per_request"),
-                    models.CheckConstraint(
-                        condition=models.Q(("min_slots__gte", 1), ("max_slots__gte", models.F("min_slots"))), name="run_slots_in_order"
+                "ordering": ["-number"],
+                "constraints": [models.UniqueConstraint(fields=("model", "number"), name="one_model_version_per_number")],
+            },
+        ),
+        migrations.CreateModel(
+            name="Experiment",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("source_folder", models.CharField(blank=True, max_length=500)),
+                ("global_command", models.CharField(blank=True, max_length=2000)),
+                ("environment", models.JSONField(blank=True, default=dict)),
+                ("checkpoints", models.JSONField(blank=True, default=dict)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "data_asset",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="experiments", to="experiments.dataasset"
                     ),
-                    models.CheckConstraint(
-                        condition=models.Q(("priority__gte", 1), ("priority__lte", 10000)), name="run_priority_in_range"
+                ),
+                (
+                    "project",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="experiments", to="experiments.project"),
+                ),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="ModelAlias",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64)),
+                (
+                    "version",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="aliases", to="experiments.modelversion"),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="aliases", to="experiments.registeredmodel"
                     ),
-                ],
+                ),
+            ],
+            options={
+                "ordering": ["name"],
+                "constraints": [models.UniqueConstraint(fields=("model", "name"), name="one_version_per_alias")],
+            },
+        ),
+        migrations.CreateModel(
+            name="ModelDraft",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True, max_length=4000)),
+                ("command", models.CharField(blank=True, max_length=2000)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.definitionversion"
+                    ),
+                ),
+                ("project", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.project")),
+            ],
+            options={
+                "ordering": ["-created_at", "-id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="ModelFile",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("path", models.CharField(max_length=1000)),
+                ("sha256", models.CharField(db_index=True, max_length=64)),
+                ("size_bytes", models.BigIntegerField()),
+                ("made", models.BooleanField(default=False)),
+                (
+                    "version",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="files", to="experiments.modelversion"),
+                ),
+            ],
+            options={
+                "ordering": ["path"],
+                "constraints": [models.UniqueConstraint(fields=("version", "path"), name="one_model_file_per_path")],
             },
         ),
         migrations.CreateModel(
@@ -1004,31 +1235,6 @@ class Migration(migrations.Migration):
                         fields=("person", "experiment", "group", "name", "above", "threshold"), name="one_of_an_experiment"
                     )
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="ModelDraft",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
-                ("name", models.CharField(max_length=120)),
-                ("description", models.TextField(blank=True, max_length=4000)),
-                ("command", models.CharField(blank=True, max_length=2000)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "version",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.definitionversion"
-                    ),
-                ),
-                ("project", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.project")),
-            ],
-            options={
-                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.CreateModel(
@@ -1090,6 +1296,137 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="TrainingRun",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("outside", models.BooleanField(default=False)),
+                ("folder", models.CharField(default=experiments.models.runs.new_folder, editable=False, max_length=36, unique=True)),
+                ("name", models.CharField(max_length=160)),
+                ("submitted_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("queued", "Queued"),
+                            ("starting", "Starting"),
+                            ("running", "Running"),
+                            ("suspended", "Suspended"),
+                            ("stopping", "Stopping"),
+                            ("completed", "Completed"),
+                            ("failed", "Failed"),
+                            ("stopped", "Stopped"),
+                        ],
+                        default="queued",
+                        max_length=16,
+                    ),
+                ),
+                ("state_reason", models.TextField(blank=True)),
+                ("tell_at", models.DateTimeField(null=True)),
+                ("command", models.CharField(max_length=2000)),
+                ("data_folder", models.CharField(blank=True, max_length=500)),
+                ("environment", models.JSONField(blank=True, default=dict)),
+                ("idempotency_key", models.UUIDField(null=True)),
+                ("position", models.PositiveIntegerField(default=0)),
+                ("continues", models.BigIntegerField(null=True)),
+                ("reproduces", models.BigIntegerField(null=True)),
+                ("tags", models.JSONField(blank=True, default=list)),
+                ("note", models.TextField(blank=True, max_length=4000)),
+                (
+                    "priority",
+                    models.PositiveIntegerField(
+                        default=5000,
+                        validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(10000)],
+                    ),
+                ),
+                ("priority_agreed", models.PositiveIntegerField(default=0)),
+                ("min_slots", models.PositiveIntegerField(default=1, validators=[django.core.validators.MinValueValidator(1)])),
+                (
+                    "max_slots",
+                    models.PositiveIntegerField(
+                        default=4, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(4096)]
+                    ),
+                ),
+                ("paused", models.BooleanField(default=False)),
+                ("any_kind", models.BooleanField(default=False)),
+                ("checkpoints", models.JSONField(blank=True, default=dict)),
+                ("stop_requested_at", models.DateTimeField(null=True)),
+                ("stop_reason", models.CharField(blank=True, max_length=500)),
+                ("leave_revision", models.BigIntegerField(null=True)),
+                ("plan_reason", models.TextField(blank=True)),
+                ("queue_position", models.PositiveIntegerField(null=True)),
+                ("expected_start_s", models.FloatField(null=True)),
+                ("moved_at", models.DateTimeField(null=True)),
+                ("kind", models.CharField(blank=True, max_length=1000)),
+                ("waits_since", models.DateTimeField(null=True)),
+                ("favoured_at", models.DateTimeField(null=True)),
+                ("engines", models.PositiveIntegerField(null=True)),
+                ("batch_size", models.PositiveIntegerField(null=True)),
+                ("epochs", models.PositiveIntegerField(null=True)),
+                ("steps_per_epoch", models.PositiveIntegerField(null=True)),
+                ("parameters", models.BigIntegerField(null=True)),
+                ("step", models.BigIntegerField(default=0)),
+                ("epoch", models.PositiveIntegerField(default=0)),
+                ("step_rate", models.FloatField(null=True)),
+                ("last_step_at", models.DateTimeField(null=True)),
+                ("bar_done", models.FloatField(null=True)),
+                ("bar_total", models.FloatField(null=True)),
+                ("bar_left_s", models.FloatField(null=True)),
+                ("bar_label", models.CharField(blank=True, max_length=200)),
+                ("workers", models.PositiveIntegerField(default=0)),
+                ("final_metrics", models.JSONField(blank=True, default=dict)),
+                ("error_message", models.TextField(blank=True)),
+                ("error_traceback", models.TextField(blank=True)),
+                ("outcome", models.CharField(blank=True, max_length=16)),
+                ("exact", models.BooleanField(null=True)),
+                ("exact_checked", models.BooleanField(default=False)),
+                ("exact_reasons", models.JSONField(blank=True, default=list)),
+                ("attempt", models.PositiveIntegerField(default=1)),
+                ("exit_code", models.IntegerField(null=True)),
+                ("prologue_s", models.FloatField(null=True)),
+                ("disk_bytes", models.BigIntegerField(null=True)),
+                ("disk_files", models.PositiveIntegerField(null=True)),
+                ("disk_counted_at", models.DateTimeField(null=True)),
+                ("busy_s", models.FloatField(null=True)),
+                ("busy_counted_s", models.FloatField(default=0, null=True)),
+                (
+                    "experiment",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="experiments.experiment"),
+                ),
+                (
+                    "submitted_by",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="runs", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="experiments.definitionversion"),
+                ),
+                (
+                    "head_node",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="experiments.node"),
+                ),
+            ],
+            options={
+                "ordering": ["-submitted_at", "-id"],
+                "indexes": [
+                    models.Index(fields=["state"], name="experiments_state_1828a0_idx"),
+                    models.Index(fields=["experiment", "-submitted_at"], name="experiments_experim_967f86_idx"),
+                    models.Index(fields=["-submitted_at", "-id"], name="newest_runs"),
+                    models.Index(fields=["ended_at"], name="runs_by_end"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("idempotency_key", "position"), name="one_run_per_request"),
+                    models.CheckConstraint(
+                        condition=models.Q(("min_slots__gte", 1), ("max_slots__gte", models.F("min_slots"))), name="run_slots_in_order"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("priority__gte", 1), ("priority__lte", 10000)), name="run_priority_in_range"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Trigger",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -1129,64 +1466,69 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="JournalCursor",
+            name="ApiToken",
             fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("hint", models.CharField(max_length=16)),
+                ("scope", models.CharField(choices=[("read", "Read"), ("write", "Read and write"), ("admin", "Everything")], max_length=8)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("last_used_at", models.DateTimeField(null=True)),
+                (
+                    "person",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="api_tokens", to=settings.AUTH_USER_MODEL),
+                ),
                 (
                     "run",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="cursor",
-                        serialize=False,
-                        to="experiments.trainingrun",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.trainingrun"
                     ),
                 ),
-                ("offset", models.BigIntegerField(default=0)),
-                ("seq", models.BigIntegerField(default=0)),
-                ("mark", models.CharField(blank=True, max_length=64)),
-                ("rejected", models.PositiveIntegerField(default=0)),
-                ("left_out", models.JSONField(blank=True, default=dict)),
-                ("redone_to", models.BigIntegerField(default=0)),
-                ("lines_of", models.BigIntegerField(null=True)),
+                (
+                    "project",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.project"),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="DriverMeeting",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sealed", models.TextField()),
+                ("run", models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.trainingrun")),
+                ("node", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.node")),
             ],
         ),
         migrations.CreateModel(
-            name="LoggedFacts",
+            name="DroppedCheckpoint",
             fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.UUIDField(default=uuid.uuid4, unique=True)),
+                ("at", models.DateTimeField()),
+                ("step", models.BigIntegerField()),
+                ("epoch", models.PositiveIntegerField()),
+                ("paths", models.JSONField(default=list)),
+                ("size_bytes", models.BigIntegerField()),
+                ("reason", models.TextField()),
                 (
                     "run",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="logged_facts",
-                        serialize=False,
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="dropped_checkpoints",
                         to="experiments.trainingrun",
                     ),
                 ),
-                ("parameters", models.JSONField(default=dict)),
-                ("tags", models.JSONField(default=dict)),
-                ("arguments", models.JSONField(default=dict)),
-                ("packages", models.JSONField(default=dict)),
-                ("python", models.CharField(blank=True, default="", max_length=40)),
-                ("seed", models.BigIntegerField(null=True)),
             ],
-        ),
-        migrations.CreateModel(
-            name="PresentUse",
-            fields=[
-                (
-                    "run",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="present_use",
-                        serialize=False,
-                        to="experiments.trainingrun",
-                    ),
-                ),
-                ("t", models.FloatField()),
-                ("slots", models.JSONField(default=list)),
-            ],
+            options={
+                "ordering": ["step"],
+                "constraints": [models.UniqueConstraint(fields=("run", "step"), name="one_drop_per_checkpoint")],
+            },
         ),
         migrations.CreateModel(
             name="GenerationRecord",
@@ -1218,6 +1560,101 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["-at", "-id"], name="newest_generations")],
                 "constraints": [models.UniqueConstraint(fields=("run", "seq"), name="one_generation_per_line")],
             },
+        ),
+        migrations.CreateModel(
+            name="Grant",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("granted_at", models.DateTimeField()),
+                ("reason", models.TextField()),
+                ("release_requested_at", models.DateTimeField(null=True)),
+                ("release_reason", models.TextField(blank=True)),
+                ("release_revision", models.BigIntegerField(null=True)),
+                ("released_at", models.DateTimeField(null=True)),
+                (
+                    "run",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="grants", to="experiments.trainingrun"),
+                ),
+                ("slot", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="grants", to="experiments.slot")),
+            ],
+            options={
+                "ordering": ["granted_at", "id"],
+                "indexes": [
+                    models.Index(fields=["slot", "granted_at"], name="experiments_slot_id_124d7c_idx"),
+                    models.Index(fields=["run", "released_at"], name="experiments_run_id_e67bbf_idx"),
+                    models.Index(fields=["granted_at"], name="grants_by_begin"),
+                    models.Index(fields=["released_at", "id"], name="grants_by_end"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("released_at__isnull", True)), fields=("slot",), name="one_open_grant_per_slot"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("released_at__isnull", True), ("released_at__gte", models.F("granted_at")), _connector="OR"),
+                        name="grant_ends_after_it_begins",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="JournalCursor",
+            fields=[
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="cursor",
+                        serialize=False,
+                        to="experiments.trainingrun",
+                    ),
+                ),
+                ("offset", models.BigIntegerField(default=0)),
+                ("seq", models.BigIntegerField(default=0)),
+                ("mark", models.CharField(blank=True, max_length=64)),
+                ("rejected", models.PositiveIntegerField(default=0)),
+                ("left_out", models.JSONField(blank=True, default=dict)),
+                ("redone_to", models.BigIntegerField(default=0)),
+                ("lines_of", models.BigIntegerField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LatestUtilization",
+            fields=[
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="latest_utilization",
+                        serialize=False,
+                        to="experiments.trainingrun",
+                    ),
+                ),
+                ("t", models.FloatField()),
+                ("slots", models.JSONField(default=list)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LoggedFacts",
+            fields=[
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="logged_facts",
+                        serialize=False,
+                        to="experiments.trainingrun",
+                    ),
+                ),
+                ("parameters", models.JSONField(default=dict)),
+                ("tags", models.JSONField(default=dict)),
+                ("arguments", models.JSONField(default=dict)),
+                ("packages", models.JSONField(default=dict)),
+                ("python", models.CharField(blank=True, default="", max_length=40)),
+                ("seed", models.BigIntegerField(null=True)),
+            ],
         ),
         migrations.CreateModel(
             name="MetricSeries",
@@ -1275,7 +1712,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Notice",
+            name="Notification",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
@@ -1289,6 +1726,11 @@ class Migration(migrations.Migration):
                             ("run.not_finite", "A metric of a run of mine has become NaN or infinite"),
                             ("run.threshold", "A metric has crossed a threshold that I set"),
                             ("run.changed", "Somebody else has changed a run of mine (priority, slots, pause)"),
+                            ("run.mentioned", "Somebody has named me in a comment"),
+                            (
+                                "cluster.slot",
+                                "A slot was taken out of service because it looks ill (told to administrators of the cluster)",
+                            ),
                             ("project.member", "I was added to a project, or my role has changed"),
                         ],
                         max_length=32,
@@ -1299,7 +1741,9 @@ class Migration(migrations.Migration):
                 ("read_at", models.DateTimeField(null=True)),
                 (
                     "person",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="notices", to=settings.AUTH_USER_MODEL),
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="notifications", to=settings.AUTH_USER_MODEL
+                    ),
                 ),
                 (
                     "run",
@@ -1315,39 +1759,65 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["-at", "-id"],
                 "indexes": [
-                    models.Index(fields=["person", "-at"], name="experiments_person__d30c01_idx"),
-                    models.Index(condition=models.Q(("read_at", None)), fields=["person"], name="unread_notices"),
+                    models.Index(fields=["person", "-at"], name="experiments_person__536840_idx"),
+                    models.Index(condition=models.Q(("read_at", None)), fields=["person"], name="unread_notifications"),
                 ],
             },
         ),
         migrations.CreateModel(
-            name="ApiToken",
+            name="RemoteAgent",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=120)),
-                ("digest", models.CharField(max_length=64, unique=True)),
-                ("hint", models.CharField(max_length=16)),
-                ("scope", models.CharField(choices=[("read", "Read"), ("write", "Read and write"), ("admin", "Everything")], max_length=8)),
-                ("created_at", models.DateTimeField()),
-                ("expires_at", models.DateTimeField(null=True)),
-                ("last_used_at", models.DateTimeField(null=True)),
+                ("counted_s", models.FloatField(default=0)),
+                ("busy_counted_s", models.FloatField(default=0, null=True)),
+                ("all_counted_s", models.FloatField(default=0)),
+                ("all_busy_s", models.FloatField(default=0, null=True)),
+                ("memory_bytes", models.BigIntegerField(null=True)),
+                ("seen_at", models.DateTimeField(null=True)),
+                ("abandoned", models.BooleanField(default=False)),
+                ("detail", models.TextField(blank=True)),
+                ("attempt", models.PositiveIntegerField(default=1)),
                 (
-                    "person",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="api_tokens", to=settings.AUTH_USER_MODEL),
+                    "node",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="remote_agents", to="experiments.node"),
                 ),
                 (
                     "run",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.trainingrun"
+                        on_delete=django.db.models.deletion.CASCADE, related_name="remote_agents", to="experiments.trainingrun"
                     ),
-                ),
-                (
-                    "project",
-                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.project"),
                 ),
             ],
             options={
-                "ordering": ["-id"],
+                "constraints": [models.UniqueConstraint(fields=("run", "node"), name="one_agent_per_machine")],
+            },
+        ),
+        migrations.CreateModel(
+            name="RunComment",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("imported_author", models.CharField(blank=True, max_length=150)),
+                ("text", models.TextField(max_length=4000)),
+                ("at", models.DateTimeField()),
+                ("edited_at", models.DateTimeField(null=True)),
+                ("deleted_at", models.DateTimeField(null=True)),
+                ("idempotency_key", models.UUIDField(null=True, unique=True)),
+                (
+                    "author",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="comments", to="experiments.trainingrun"),
+                ),
+            ],
+            options={
+                "ordering": ["at", "id"],
+                "indexes": [
+                    models.Index(condition=models.Q(("deleted_at", None), _negated=True), fields=["deleted_at"], name="deleted_comments")
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1456,67 +1926,16 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Grant",
+            name="SlotDeath",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("granted_at", models.DateTimeField()),
-                ("reason", models.TextField()),
-                ("release_requested_at", models.DateTimeField(null=True)),
-                ("release_reason", models.TextField(blank=True)),
-                ("release_revision", models.BigIntegerField(null=True)),
-                ("released_at", models.DateTimeField(null=True)),
-                (
-                    "run",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="grants", to="experiments.trainingrun"),
-                ),
-                ("slot", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="grants", to="experiments.slot")),
+                ("deaths", models.FloatField()),
+                ("last_at", models.DateTimeField(db_index=True)),
+                ("run", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.trainingrun")),
+                ("slot", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="experiments.slot")),
             ],
             options={
-                "ordering": ["granted_at", "id"],
-                "indexes": [
-                    models.Index(fields=["slot", "granted_at"], name="experiments_slot_id_124d7c_idx"),
-                    models.Index(fields=["run", "released_at"], name="experiments_run_id_e67bbf_idx"),
-                    models.Index(fields=["granted_at"], name="grants_by_begin"),
-                    models.Index(fields=["released_at", "id"], name="grants_by_end"),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)), fields=("slot",), name="one_open_grant_per_slot"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("released_at__isnull", True), ("released_at__gte", models.F("granted_at")), _connector="OR"),
-                        name="grant_ends_after_it_begins",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="SlotUse",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tick", models.BigIntegerField()),
-                ("t", models.FloatField()),
-                ("busy_s", models.FloatField(null=True)),
-                ("counted_s", models.FloatField()),
-                ("least_share", models.FloatField(null=True)),
-                ("greatest_share", models.FloatField(null=True)),
-                ("memory_bytes", models.BigIntegerField(null=True)),
-                ("least_bytes", models.BigIntegerField(null=True)),
-                ("largest_bytes", models.BigIntegerField(null=True)),
-                ("slots", models.JSONField(default=list)),
-                (
-                    "run",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="use",
-                        to="experiments.trainingrun",
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["tick"],
-                "constraints": [models.UniqueConstraint(fields=("run", "tick"), name="one_use_per_tick")],
+                "constraints": [models.UniqueConstraint(fields=("run", "slot"), name="one_count_per_run_and_slot")],
             },
         ),
         migrations.CreateModel(
@@ -1539,29 +1958,6 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["epoch"],
                 "constraints": [models.UniqueConstraint(fields=("run", "epoch"), name="one_digest_per_epoch")],
-            },
-        ),
-        migrations.CreateModel(
-            name="Station",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("counted_s", models.FloatField(default=0)),
-                ("busy_counted_s", models.FloatField(default=0, null=True)),
-                ("all_counted_s", models.FloatField(default=0)),
-                ("all_busy_s", models.FloatField(default=0, null=True)),
-                ("memory_bytes", models.BigIntegerField(null=True)),
-                ("seen_at", models.DateTimeField(null=True)),
-                ("gave_up", models.BooleanField(default=False)),
-                ("detail", models.TextField(blank=True)),
-                ("attempt", models.PositiveIntegerField(default=1)),
-                ("node", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="stations", to="experiments.node")),
-                (
-                    "run",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="stations", to="experiments.trainingrun"),
-                ),
-            ],
-            options={
-                "constraints": [models.UniqueConstraint(fields=("run", "node"), name="one_station_per_machine")],
             },
         ),
         migrations.CreateModel(
@@ -1606,6 +2002,35 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="UtilizationSample",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tick", models.BigIntegerField()),
+                ("t", models.FloatField()),
+                ("busy_s", models.FloatField(null=True)),
+                ("counted_s", models.FloatField()),
+                ("least_share", models.FloatField(null=True)),
+                ("greatest_share", models.FloatField(null=True)),
+                ("memory_bytes", models.BigIntegerField(null=True)),
+                ("least_bytes", models.BigIntegerField(null=True)),
+                ("largest_bytes", models.BigIntegerField(null=True)),
+                ("slots", models.JSONField(default=list)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="utilization_samples",
+                        to="experiments.trainingrun",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["tick"],
+                "constraints": [models.UniqueConstraint(fields=("run", "tick"), name="one_use_per_tick")],
+            },
+        ),
+        migrations.CreateModel(
             name="Metric",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -1627,7 +2052,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="MetricStretch",
+            name="MetricRollup",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("index", models.BigIntegerField()),
@@ -1649,15 +2074,15 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.AddField(
-            model_name="experiment",
+            model_name="Project",
+            name="members",
+            field=models.ManyToManyField(related_name="projects", through="experiments.Membership", to=settings.AUTH_USER_MODEL),
+        ),
+        migrations.AddField(
+            model_name="Experiment",
             name="versions",
             field=models.ManyToManyField(
                 related_name="experiments", through="experiments.ExperimentDefinition", to="experiments.definitionversion"
             ),
-        ),
-        migrations.AddField(
-            model_name="project",
-            name="members",
-            field=models.ManyToManyField(related_name="projects", through="experiments.Membership", to=settings.AUTH_USER_MODEL),
         ),
     ]
