@@ -5,19 +5,19 @@ from __future__ import annotations
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-STUDIOS = ("tests/e2e/", "tests/attack/")
+WHOLE = ("tests/e2e/", "tests/attack/", "tests/architecture/")
 
 
 class Scheduling(LoadFileScheduling):
     """A file stays in one process, and of whole studios there is one at a time, beside the one that is attacked: together they are the
-    longest, and each waits more than it computes.
+    longest, and each waits more than it computes. What the tests of the architecture have parsed they share.
 
     Of a process that dies, the test that it was at has failed and others do the rest. xdist's own gives that test out again, and
     then waits for ever: for a process that got files without a test left in them, or just one, which it begins when the next is known.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        whole = next((folder for folder in STUDIOS if nodeid.startswith(folder)), None)
+        whole = next((folder for folder in WHOLE if nodeid.startswith(folder)), None)
         return whole or str(super()._split_scope(nodeid))
 
     def remove_node(self, node: WorkerController) -> str | None:

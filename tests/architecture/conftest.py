@@ -10,5 +10,5 @@ from tests.architecture import source
 @pytest.fixture(scope="package", autouse=True)
 def parsed() -> Iterator[None]:
     yield
-    for kept in (source.modules, source.names, source.imports):
+    for kept in (source._modules, source.names, source.imports):
         kept.cache_clear()

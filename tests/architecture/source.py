@@ -31,17 +31,20 @@ class Module:
         return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
 
 
-@cache
 def modules(*trees: str) -> tuple[Module, ...]:
     """Every module of the named trees that exists, generated ones left out."""
+    return tuple(module for top in trees or TREES for module in _modules(top))
+
+
+@cache
+def _modules(top: str) -> tuple[Module, ...]:
     found = []
-    for top in trees or TREES:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            if any(part in GENERATED for part in parts):
-                continue
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found.append(Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))))
+    for path in sorted((ROOT / top).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if any(part in GENERATED for part in parts):
+            continue
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found.append(Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))))
     return tuple(found)
 
 

@@ -197,6 +197,7 @@ def test_one_upload_that_is_finished_twice_at_once_is_one_version(project: Proje
     assert numbers(first) == [1, 2]
 
 
+@pytest.mark.one_database
 @pytest.mark.django_db(transaction=True)
 def test_what_there_was_before_there_were_versions_is_version_1_of_its_own_data_set() -> None:
     executor, before = step_by_step(), [("experiments", "0063_prices_of_slots")]

@@ -86,6 +86,7 @@ def test_the_rows_go_some_time_after_their_run(run: TrainingRun, alice: User, sa
     assert not RunValue.objects.exists()
 
 
+@pytest.mark.one_database
 @pytest.mark.django_db(transaction=True)
 def test_an_upgrade_finds_the_values_of_the_runs_that_there_are() -> None:
     executor = step_by_step()
