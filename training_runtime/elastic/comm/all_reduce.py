@@ -168,21 +168,23 @@ class Exchange:
     def _on_grad_ready(self, p: torch.Tensor) -> None:
         """A parameter's gradient is there (autograd calls this). More than once in an engine only where a loss or a module runs a backward
         pass of its own."""
-        if not self._target or p.grad is None:
+        grad = p.grad
+        if not self._target or grad is None:
             return
-        _refuse_sparse(p.grad)
+        _refuse_sparse(grad)
         if self.refused:
             raise UserError(self.refused)
+        if grad.requires_grad:  # of a backward pass with create_graph; others run without grad mode, and to set it costs as much as a copy
+            grad = grad.detach()
         i = self._where[id(p)]
         self._times[i] += 1
-        with torch.no_grad():
-            if self._adding:  # at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
-                before = self._parts[i]
-                self._parts[i] = p.grad if before is None else before.add_(p.grad)
-            elif self._times[i] == 1:
-                self._target[i].copy_(p.grad)
-            else:
-                self._target[i].add_(p.grad)
+        if self._adding:  # at the end, when it is whole: the row holds the neighbour already, and (n + a) + b is not n + (a + b)
+            before = self._parts[i]
+            self._parts[i] = grad if before is None else before.add_(grad)
+        elif self._times[i] == 1:
+            self._target[i].copy_(grad)
+        else:
+            self._target[i].add_(grad)
         p.grad = None
 
     def end(self, engine: int, mine: range, engines: int, *, scale: float | None = None) -> None:
@@ -204,7 +206,7 @@ class Exchange:
             if grad is not None:  # not added yet
                 _refuse_sparse(grad)
                 self._times[i] = 1
-                part = (grad if scale is None else grad * scale).to(view.device)
+                part = (grad if scale is None else grad * scale).detach().to(view.device)
                 view.add_(part) if self._adding else view.copy_(part)
             elif p.requires_grad and not self._times[i]:
                 # Another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0.
