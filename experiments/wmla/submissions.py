@@ -22,6 +22,7 @@ from experiments.files import bundles
 from experiments.models import DefinitionVersion, NamedEnvironment, Project, Slot, Submission, TrainingRun, User
 from experiments.models.definitions import NAMED
 from experiments.services import checks
+from experiments.services.submissions import keep_submission
 from experiments.wmla import answers, frameworks, sent_code
 from experiments.wmla.arguments import Arguments, WrongArguments, parse
 from experiments.wmla.frameworks import Framework
@@ -66,8 +67,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
         run = experiment.runs.select_related("experiment", "version__definition", "submitted_by").get()
         if said.priority is not None:
             run.priority = services.set_priority(run, by=by, priority=said.priority).priority
-        group = (instance_group or said.instance_group).replace("\0", "")
-        Submission.objects.create(run=run, args=args, framework=framework.name, instance_group=group[:255])
+        keep_submission(run, args=args, framework=framework.name, instance_group=instance_group or said.instance_group)
     return run
 
 
