@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import logging
 
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.models import Experiment, Trigger, TriggerDelivery
 from experiments.services import triggers as verbs
 
@@ -32,8 +33,8 @@ def _pull(delivery: TriggerDelivery, now: dt.datetime) -> None:
         made, outcome = _done(delivery)
     except (Http404, PermissionDenied):
         outcome = NOT_ANY_MORE.format(delivery.trigger.created_by.username)
-    except ValidationError as refused:
-        outcome = " ".join(refused.messages)
+    except DomainError as refused:
+        outcome = str(refused)
     except Exception:  # a delivery that breaks must not hold up the others
         log.exception("delivery %s of trigger %s broke down", delivery.pk, delivery.trigger.pk)
         outcome = "Something broke; the error is in the studio's log."

@@ -200,7 +200,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "experiments.accounts.passwords.MoreThanTheName"},
+    {"NAME": "experiments.accounts.validators.MoreThanTheName"},
 ]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "projects"

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.core import signing
-from django.core.exceptions import ValidationError
 
+from experiments.errors import DomainError
 from experiments.models import LoginFailure
 
 WINDOW_S = 15 * 60.0
@@ -61,18 +61,21 @@ def refusal(failures: Failures, *, known: bool) -> str:
     return ""
 
 
+class HeldUp(DomainError):
+    """No password is looked at now."""
+
+
 @contextlib.contextmanager
-def checking(attempt: Attempt, *, now: dt.datetime) -> Iterator[None]:
-    """Around the check of a password, which raises ValidationError where it is wrong. Raises one itself where none is looked at (code
-    "held_up")."""
+def checking(attempt: Attempt, *, now: dt.datetime, wrong: type[Exception]) -> Iterator[None]:
+    """Around the check of a password, which raises `wrong` where it is wrong. Raises HeldUp where none is looked at."""
     _refuse_or_pass(attempt, now)  # who is refused does not wait for a turn
     if not _turns.acquire(timeout=TURN_S):
-        raise ValidationError("Many people log in at this moment: try again.", code="held_up")
+        raise HeldUp("Many people log in at this moment: try again.")
     try:
         _refuse_or_pass(attempt, now)  # again, for tries that were sent at once: each sees those whose turn came before
         try:
             yield
-        except ValidationError:
+        except wrong:
             LoginFailure.objects.filter(at__lt=now - dt.timedelta(seconds=WINDOW_S)).delete()
             LoginFailure.objects.create(**_row(attempt), at=now)
             raise
@@ -107,7 +110,7 @@ def _refuse_or_pass(attempt: Attempt, now: dt.datetime) -> None:
         of_address=recent.filter(address=attempt.address, browser="").count(),
     )
     if said := refusal(failures, known=bool(attempt.browser)):
-        raise ValidationError(said, code="held_up")
+        raise HeldUp(said)
 
 
 def _row(attempt: Attempt) -> dict[str, str]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.models import Session
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from experiments.accounts import api_tokens, logins
+from experiments.django_validation import as_domain_error
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import User
 
@@ -20,40 +21,25 @@ from experiments.models import User
 def give_password(username: str, *, staff: bool = False, create: bool = True) -> str:
     """A new random password for `username`, whose account is made where there is none. Returns it: the only time anyone sees it.
 
-    An existing account keeps its rights; `staff` only adds them. Raises ValidationError for a name that cannot be one, or is unknown
+    An existing account keeps its rights; `staff` only adds them. Raises DomainError for a name that cannot be one, or is unknown
     where `create` is False.
     """
     password = secrets.token_urlsafe(12)
     user = User.objects.filter(username=username).first()
     if user is None and not create:
-        raise ValidationError({"username": f"There is no account named {username}."})
+        raise DomainError({"username": f"There is no account named {username}."})
     user = user or User(username=username)
     user.is_staff = user.is_staff or staff
     user.is_active = True
     user.set_password(password)
-    user.full_clean()
+    with as_domain_error():
+        user.full_clean()
     user.save()
     logins.forget(username)
     notify.access_changed(user.pk)
     notify.changed("cluster", "nodes")  # with a second person some machines refuse what is new (see `isolation`)
     notify.nudge_schedule()
     return password
-
-
-class MoreThanTheName:
-    """A password validator: what stands beside the username must be a password of its own."""
-
-    def __init__(self, least: int = 8) -> None:
-        self.least = least
-
-    def validate(self, password: str, user: User | None = None) -> None:
-        name = user.username.lower() if user else ""
-        rest = password.lower().replace(name, "").replace(name[::-1], "") if len(name) > 2 else password
-        if len(rest) < self.least:
-            raise ValidationError("This password is little more than your username: take one that does not hold it.")
-
-    def get_help_text(self) -> str:
-        return f"A password that holds your username needs {self.least} more characters."
 
 
 Login = str | int  # the key of a session, or the number of an API token

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterator
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from ninja import Router, Schema
 from ninja.responses import Status
@@ -16,6 +15,7 @@ from experiments.api.auth import person
 from experiments.api.paging import Page, whole
 from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body
+from experiments.errors import DomainError
 from experiments.models import Environment as Built
 from experiments.models import EnvironmentBuild, NamedEnvironment
 from experiments.selectors import environments as built
@@ -118,11 +118,11 @@ def _named_as_here() -> Iterator[None]:
     """Of what is wrong with a form's text the API says that it is the requirements."""
     try:
         yield
-    except ValidationError as error:
-        of = getattr(error, "error_dict", {})
-        if "text" in of:
-            of["requirements"] = of.pop("text")
-        raise
+    except DomainError as error:
+        if "text" not in error.fields:
+            raise
+        others = {name: messages for name, messages in error.fields.items() if name != "text"}
+        raise DomainError({**others, "requirements": error.fields["text"]}) from None
 
 
 @router.get("/offered-environments", response=Page[OfferedEnvironment])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Router, Schema
@@ -20,6 +19,7 @@ from experiments.api.requests import idempotency_key
 from experiments.api.runs import Run, many_shown
 from experiments.api.runs import shown as run_shown
 from experiments.api.schemas import Body, page_of
+from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.models import DataAsset, TrainingRun, User
 from experiments.models import Experiment as Row
@@ -242,7 +242,7 @@ def compare_of_experiment(request: HttpRequest, experiment: int, run: str = "") 
     runs, _ = access.runs(user, compare.numbers([run])[: compare.MOST_RUNS])
     chosen = [each for each in runs if each.experiment_id == found.pk]
     if not chosen:
-        raise ValidationError({"run": ["None of these is a run of the experiment."]})
+        raise DomainError({"run": ["None of these is a run of the experiment."]})
     return _compared(request, chosen, [])
 
 
@@ -251,7 +251,7 @@ def compare_runs(request: HttpRequest, run: str) -> Comparison:
     """Runs of any experiments and projects side by side. `run`: their numbers with commas between them, 100 at most."""
     numbers = compare.numbers([run])
     if not 0 < len(numbers) <= compare.MOST_RUNS:
-        raise ValidationError({"run": [f"Name 1 to {compare.MOST_RUNS} runs by their numbers, with commas between them."]})
+        raise DomainError({"run": [f"Name 1 to {compare.MOST_RUNS} runs by their numbers, with commas between them."]})
     return _compared(request, *access.runs(person(request), numbers))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Field, Query, Router, Schema
@@ -12,6 +11,7 @@ from ninja import Field, Query, Router, Schema
 from experiments import access
 from experiments.api.auth import person
 from experiments.api.metrics import FORMATS, MOST_SHOWN, Curve, as_table, drawn
+from experiments.errors import DomainError
 from experiments.models import MetricSeries, TrainingRun
 from experiments.selectors import compare, curves, run_pages
 
@@ -75,7 +75,7 @@ def _runs(request: HttpRequest, said: str) -> list[TrainingRun]:
     """All of them, or it is refused."""
     numbers = compare.numbers([said])
     if not 0 < len(numbers) <= compare.MOST_RUNS:
-        raise ValidationError({"run": [f"Name 1 to {compare.MOST_RUNS} runs by their numbers, with commas between them."]})
+        raise DomainError({"run": [f"Name 1 to {compare.MOST_RUNS} runs by their numbers, with commas between them."]})
     runs, missing = access.runs(person(request), numbers)
     if missing:
         raise Http404(f"There is no such run, or you may not see it: {', '.join(map(str, missing))}.")

@@ -8,13 +8,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation, ValidationError
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, Throttled
 from ninja.errors import ValidationError as Malformed
 
+from experiments.errors import DomainError
 from experiments.files.bundles import BundleRefused
 from experiments.files.datastore import WrongOffset
 
@@ -60,10 +61,9 @@ def problem(status: int, says: str, *, errors: Mapping[str, Sequence[str]] | Non
     return response
 
 
-def of_fields(error: ValidationError) -> HttpResponse:
+def of_fields(error: DomainError) -> HttpResponse:
     """What a service refuses, as its form would show it."""
-    fields = error.message_dict if hasattr(error, "error_dict") else {}
-    return problem(400, " ".join(error.messages), errors=fields)
+    return problem(400, str(error), errors=error.fields)
 
 
 def handle(api: NinjaAPI) -> None:
@@ -75,7 +75,7 @@ def handle(api: NinjaAPI) -> None:
     on(Refused, lambda error: problem(error.status, str(error), errors=error.errors, **error.more))
     on(Http404, lambda error: problem(404, str(error) or "There is no such thing."))
     on(PermissionDenied, lambda error: problem(403, str(error) or "Your role in this project does not include that."))
-    on(ValidationError, of_fields)
+    on(DomainError, of_fields)
     on(BundleRefused, lambda error: problem(400, str(error)))
     on(Malformed, _malformed)
     on(AuthenticationError, lambda _: problem(401, LOG_IN))

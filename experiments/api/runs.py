@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated, Any
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
@@ -19,6 +18,7 @@ from experiments.api.paging import Asked, Page, newest, whole
 from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body, Reason, page_of
 from experiments.cluster.plan_preview import RunChange
+from experiments.errors import DomainError
 from experiments.models import TrainingRun
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.models.runs import ENDED, LIVE
@@ -259,7 +259,7 @@ def preview_run(request: HttpRequest, run: int, body: RunForesight) -> Foresight
     user = person(request)
     found = access.run_control(user, run)
     if (body.min_slots or 1) > (body.max_slots or found.max_slots):
-        raise ValidationError({"min_slots": "The minimum is greater than the maximum."})
+        raise DomainError({"min_slots": "The minimum is greater than the maximum."})
     return foreseen(user, changes={found.pk: RunChange(agreed=user.administers, **body.model_dump())})
 
 
@@ -330,6 +330,6 @@ def add_package(request: HttpRequest, run: int) -> Status[int]:
     user = person(request)
     found = access.run(user, run, need="write")
     if not services.missing_package(found):
-        raise ValidationError("The run did not fail for the want of a package.")
+        raise DomainError("The run did not fail for the want of a package.")
     version, _ = services.add_package(found, by=user, idempotency_key=idempotency_key(request))
     return Status(201, version.pk)

@@ -7,12 +7,12 @@ import datetime as dt
 from functools import partial
 from typing import Annotated, Literal
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
 from experiments.api.auth import person
 from experiments.api.foresight import ELSEWHERE
+from experiments.errors import DomainError
 from experiments.forms.what_if import MOST_HOURS, MOST_MACHINES
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.ops import clock
@@ -157,13 +157,13 @@ def _wish(wanted: Otherwise, *, me: str, now: dt.datetime) -> Wish:
     like = wanted.like or (machines[0] if machines else "")
     for field, names in (("like", [like] if wanted.more else []), ("without", wanted.without)):
         if unknown := [name for name in names if name not in machines]:
-            raise ValidationError({field: f"There is no machine in service that is called {unknown[0]!r}."})
+            raise DomainError({field: f"There is no machine in service that is called {unknown[0]!r}."})
     weights = _weights(wanted.weight, people)
     run = None
     if wanted.job_hours is not None:
         whose = wanted.job_person or me
         if whose not in people:
-            raise ValidationError({"job_person": f"There is nobody called {whose!r}."})
+            raise DomainError({"job_person": f"There is nobody called {whose!r}."})
         weights.setdefault(whose, people[whose])
         at = now.timestamp() + 3600 * wanted.job_in
         run = NewRun(whose, at, 3600 * wanted.job_hours, wanted.job_slots, wanted.job_device, wanted.job_priority)
@@ -180,9 +180,9 @@ def _weights(said: list[str], people: dict[str, float]) -> dict[str, float]:
         except ValueError:
             weight = 0.0
         if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-            raise ValidationError({"weight": f"Say a name and a number from {LEAST_WEIGHT} to {MOST_WEIGHT:.0f}, as in bob:2."})
+            raise DomainError({"weight": f"Say a name and a number from {LEAST_WEIGHT} to {MOST_WEIGHT:.0f}, as in bob:2."})
         if name not in people:
-            raise ValidationError({"weight": f"There is nobody called {name!r}."})
+            raise DomainError({"weight": f"There is nobody called {name!r}."})
         found[name] = weight
     return found
 

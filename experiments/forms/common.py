@@ -1,5 +1,5 @@
 """What browsers send, parsed at the edge. Forms check shape (required, length, number); that the facts are right is checked by services,
-whose ValidationError `attempt` puts beside the fields.
+whose DomainError `attempt` puts beside the fields.
 
 Each form that makes something carries a hidden `idempotency_key`: sent twice as it is, it makes one; sent again with something else in it,
 as after the browser's Back, it makes another."""
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django import forms
-from django.core.exceptions import ValidationError
 
+from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.forms.data import DataChoice
 from experiments.forms.sent_once import RequestForm
@@ -24,12 +24,11 @@ EMPTY_LINES = 2
 
 
 def attempt(form: forms.BaseForm, do: Callable[[], T]) -> T | None:
-    """What `do` returns; None after putting its ValidationError beside the fields it names (or above the form)."""
+    """What `do` returns; None after putting its DomainError beside the fields it names (or above the form)."""
     try:
         return do()
-    except ValidationError as error:
-        by_field = error.message_dict if hasattr(error, "error_dict") else {"__all__": error.messages}
-        for name, messages in by_field.items():
+    except DomainError as error:
+        for name, messages in error.by_field("__all__").items():
             for message in messages:
                 form.add_error(name if name in form.fields else None, message)
         return None

@@ -7,11 +7,11 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
 
-from django.core.exceptions import ValidationError
 from django.http import Http404
 from django.utils import timezone
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.metrics import ingest
 from experiments.mlflow import described
 from experiments.models import MetricSeries, TrainingRun, User
@@ -120,8 +120,8 @@ def _check_stored(do: Callable[[], object]) -> None:
 def _checked(do: Callable[[], T]) -> T:
     try:
         return do()
-    except ValidationError as error:
-        refuse(" ".join(error.messages))
+    except DomainError as error:
+        refuse(str(error))
 
 
 def _moment(at_ms: int, now: dt.datetime) -> dt.datetime:

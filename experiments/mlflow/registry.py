@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.mlflow import described, outside
 from experiments.models import ModelVersion, RegisteredModel, User
 from experiments.selectors import registry
@@ -200,8 +200,8 @@ def _tags(said: Said) -> dict[str, str]:
 def _checked(do: Callable[[], Any]) -> Any:
     try:
         return do()
-    except ValidationError as error:
-        refuse(" ".join(error.messages))
+    except DomainError as error:
+        refuse(str(error))
 
 
 GETS = {

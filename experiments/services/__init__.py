@@ -1,6 +1,6 @@
 """What people can do, as verbs: one transaction each, keyword-only. Who may is access's business; that the facts are right is checked here.
 
-What a form must show is a django ValidationError({field: [messages]}) whose messages say what to do. An `idempotency_key` (of the form)
+What a form must show is a DomainError({field: [messages]}) whose messages say what to do. An `idempotency_key` (of the form)
 makes a form that is sent twice do one thing. Everything is told to the pages, and to the planner where it matters, on commit.
 """
 

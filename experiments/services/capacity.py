@@ -7,11 +7,11 @@ import math
 import re
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from experiments.cluster import snapshot
 from experiments.cluster.pilot_facts import LIVE, PROVIDERS
+from experiments.errors import DomainError
 from experiments.models import Node, Pilot, PilotPool, Slot, User
 from experiments.ops import clock
 from experiments.services import checks
@@ -76,7 +76,7 @@ def changed_pool(pool: PilotPool, **given: Any) -> PilotPool:
     """The row as it would be, which is not saved: also for a preview. Refuses as `change_pool` does."""
     for name, value in given.items():
         if name not in FIELDS:
-            raise ValidationError({name: [f"Nothing of a pool is called {name}."]})
+            raise DomainError({name: [f"Nothing of a pool is called {name}."]})
         setattr(pool, name, value)
     _check(pool)
     return pool
@@ -87,7 +87,7 @@ def delete_pool(pool: PilotPool, *, by: User, reason: str = "", now: dt.datetime
     with transaction.atomic():
         snapshot.lock_rules()  # nobody asks for a pilot meanwhile
         if Pilot.objects.filter(pool=pool, phase__in=LIVE).exists():
-            raise ValidationError(f"{pool.name} holds pilots: set the most to 0 and wait until they are given back.")
+            raise DomainError(f"{pool.name} holds pilots: set the most to 0 and wait until they are given back.")
         note(by, [f"deleted the pool of pilots {pool.name}"], reason=reason, now=now)
         PilotPool.objects.filter(pk=pool.pk).delete()
 

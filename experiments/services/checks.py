@@ -1,4 +1,4 @@
-"""Checks that several services share. Each returns the clean value or raises ValidationError for its field."""
+"""Checks that several services share. Each returns the clean value or raises DomainError for its field."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Never, TypeVar
 
-from django.core.exceptions import ValidationError
 from django.db.models import Choices, Count, Model, QuerySet
 
+from experiments.errors import DomainError
 from experiments.files import datastore, diskuse
 from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Project, Slot, User
 from training_runtime import variables as runtime_variables
@@ -33,7 +33,7 @@ def audit(by: User, what: str, *subject: object) -> None:
 
 
 def refuse(field: str, message: str) -> Never:
-    raise ValidationError({field: [message]})
+    raise DomainError({field: [message]})
 
 
 def name(value: str, *, field: str = "name", limit: int = NAME_LIMIT) -> str:
@@ -89,7 +89,7 @@ def _fits(what: str, use: diskuse.DiskUse, *, field: str | None, more_bytes: int
         f"{what} {taken} of the {may} of disk that it may take{wants}: delete runs or data that nobody needs, or ask an administrator for "
         "more on the page Scheduling policy."
     )
-    raise ValidationError({field: [words]} if field else words)
+    raise DomainError({field: [words]} if field else words)
 
 
 def text(value: str, *, field: str = "description", limit: int = DESCRIPTION_LIMIT) -> str:
@@ -153,21 +153,23 @@ def same_request(found: QuerySet[M], idempotency_key: uuid.UUID | None) -> M | N
     return found.filter(idempotency_key=idempotency_key).first() if idempotency_key is not None else None
 
 
-def each(errors: list[ValidationError], check: Callable[[], T]) -> T | None:
+def each(errors: list[DomainError], check: Callable[[], T]) -> T | None:
     """The clean value, or None with the error put by, so that a form shows all its errors at once (see `collected`)."""
     try:
         return check()
-    except ValidationError as error:
+    except DomainError as error:
         errors.append(error)
         return None
 
 
-def collected(errors: Iterable[ValidationError]) -> None:
+def collected(errors: Iterable[DomainError]) -> None:
     """Raise all of them as one, so that a form shows every field that is wrong; the same sentence once."""
     merged: dict[str, list[str]] = {}
     for error in errors:
-        for field, messages in error.message_dict.items():
+        if not error.fields:
+            raise error
+        for field, messages in error.fields.items():
             known = merged.setdefault(field, [])
             known += [message for message in messages if message not in known]
     if merged:
-        raise ValidationError(merged)
+        raise DomainError(merged)

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
 from experiments.cluster import fleet, joining, losses, meetings, slot_health, snapshot
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import ClusterChange, ClusterRules, Grant, Node, Project, Slot, TrainingRun, User
 from experiments.models.runs import LIVE
@@ -100,10 +100,10 @@ def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | No
     with transaction.atomic():
         node = Node.objects.select_for_update().get(pk=node.pk)
         if not snapshot.is_silent(node, now):
-            raise ValidationError(f"{node.name} is heard of: stop its host and its agent first.")
+            raise DomainError(f"{node.name} is heard of: stop its host and its agent first.")
         held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
         if held or TrainingRun.objects.filter(head_node=node, state__in=LIVE).exists():
-            raise ValidationError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")
+            raise DomainError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")
         if node.removed_at is None:
             note(by, [f"removed node {node.name}"], reason=reason, now=now)
             joining.end(node.name)
@@ -204,8 +204,8 @@ def set_sharing(
                 checks.refuse("weight", f"There is no user {username!r}: open the page again.")
             try:
                 set_weight(user, by=by, weight=weight, reason=reason, now=now)
-            except ValidationError as error:
-                checks.refuse("weight", f"{username}: {' '.join(error.messages)}")
+            except DomainError as error:
+                checks.refuse("weight", f"{username}: {error}")
         quotas = {"person_quota": person_quota, "project_quota": project_quota}
         return set_policy(by=by, policy=policy, **quotas, reason=reason, now=now, **others)
 

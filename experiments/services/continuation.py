@@ -7,10 +7,10 @@ import datetime as dt
 import os
 import uuid
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from experiments.errors import DomainError
 from experiments.files import bundles, runfiles
 from experiments.live import notify
 from experiments.models import JournalCursor, Project, TrainingRun, User
@@ -58,11 +58,11 @@ def continue_run(
 def _queue(source: TrainingRun, *, by: User, command: str, idempotency_key: uuid.UUID | None, now: dt.datetime) -> TrainingRun:
     found = TrainingRun.objects.select_for_update(of=("self",), no_key=True).filter(pk=source.pk).first()  # it is not deleted meanwhile
     if found is None:
-        raise ValidationError("The run has been deleted meanwhile.")
+        raise DomainError("The run has been deleted meanwhile.")
     if found.is_live():
-        raise ValidationError("The run has not ended: stop it, or let it end, then continue from its checkpoint.")
+        raise DomainError("The run has not ended: stop it, or let it end, then continue from its checkpoint.")
     if not has_checkpoint(found):
-        raise ValidationError("The run has left no checkpoint: run it again instead.")
+        raise DomainError("The run has left no checkpoint: run it again instead.")
     run = TrainingRun.objects.create(
         experiment=source.experiment,
         version=source.version,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
+from experiments.errors import DomainError
 from experiments.files import datastore, tombstones
 from experiments.files.datastore import DataRefused, Kept, Part
 from experiments.live import notify
@@ -25,7 +25,7 @@ MOST_UNFINISHED = 20  # uploads of a person in a project
 Sent = tuple[str, int, BinaryIO]  # path, size in bytes, what to read
 
 
-class SameFiles(ValidationError):
+class SameFiles(DomainError):
     """What was sent is what the newest version of its data set is."""
 
 
@@ -41,12 +41,12 @@ def begin_upload(
 ) -> DataUpload:
     """Announce files that will arrive in pieces. `next_of`: any version of the data set whose next version they become; it has a name and a
     description already. `note`: what is new. Fields: name, description, note, upload."""
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     said = checks.each(errors, lambda: _checked_fields(name, description, next_of, note))
     checks.each(errors, lambda: _check(parts))
     checks.each(errors, lambda: checks.room(project, by=by, field="upload", more_bytes=sum(part.size_bytes for part in parts)))
     if DataUpload.objects.filter(project=project, created_by=by).count() >= MOST_UNFINISHED:
-        errors.append(ValidationError({"upload": [f"You have {MOST_UNFINISHED} unfinished uploads here: finish or remove one first."]}))
+        errors.append(DomainError({"upload": [f"You have {MOST_UNFINISHED} unfinished uploads here: finish or remove one first."]}))
     checks.collected(errors)
     announced = [[part.path, part.size_bytes] for part in parts]
     return DataUpload.objects.create(project=project, parts=announced, created_by=by, **said or {})
@@ -82,7 +82,7 @@ def add_data(project: Project, *, by: User, files: Sequence[Sent], **said: Any) 
     upload = keep_files(project, by=by, files=files, **said)
     try:
         return finish_upload(upload, by=by, hashes=[None] * len(files))
-    except ValidationError:
+    except DomainError:
         drop_upload(upload)
         raise
 
@@ -95,7 +95,7 @@ def keep_files(project: Project, *, by: User, files: Sequence[Sent], **said: Any
         for number, (_, _, body) in enumerate(files):
             body.seek(0)
             receive(upload, number=number, offset=0, body=body)
-    except ValidationError:
+    except DomainError:
         drop_upload(upload)
         raise
     return upload
@@ -112,7 +112,7 @@ def finish_kept(
     upload.save(update_fields=list(said))
     try:
         return finish_upload(upload, by=by, hashes=[None] * len(upload.parts))
-    except ValidationError:
+    except DomainError:
         drop_upload(upload)
         raise
 
@@ -170,12 +170,12 @@ def _delete(asset: DataAsset, *, by: User, only: int | None = None) -> None:
     except ProtectedError as error:
         used = next(each for each in error.protected_objects if isinstance(each, Experiment))
         what = "it" if only is not None or used.data_asset is None else f"v{used.data_asset.version}"
-        raise ValidationError(f"The experiment {used} reads {what}: delete the experiment first.") from None
+        raise DomainError(f"The experiment {used} reads {what}: delete the experiment first.") from None
 
 
 def _checked_fields(name: str, description: str, next_of: DataAsset | None, note: str) -> dict[str, Any]:
     """Of an upload's row."""
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     told = (name, description) if next_of is None else (next_of.name, next_of.description)
     said = {
         "name": checks.each(errors, lambda: checks.name(told[0])),

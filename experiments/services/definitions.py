@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from experiments.definitions import required_packages
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.live import notify
 from experiments.models import Bundle, DefinitionVersion, Experiment, NamedVersion, Project, TrainingDefinition, TrainingRun, User
@@ -84,7 +84,7 @@ def create_definition(
     "outward")."""
     if (before := _sent_before(by, idempotency_key)) is not None:
         return before
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     clean_name = checks.each(errors, lambda: checks.name(name)) or ""
     clean_text = checks.each(errors, lambda: checks.text(description)) or ""
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
@@ -122,7 +122,7 @@ def add_version(
     """The next version; without an upload it keeps the newest one's code. Fields as in `create_definition`."""
     if (before := _sent_before(by, idempotency_key)) is not None:
         return before
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     newest = definition.newest()
     attributes = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
@@ -191,7 +191,7 @@ def check_definition(
 ) -> None:
     """What `create_definition` would refuse of these facts, all at once; of a version (`newest`: the one before it, `name`: None)
     `add_version`. `scripts`: the Python files of code that is still to be sent, where they are known. Fields as there."""
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     if name is not None:
         checks.each(errors, lambda: checks.name(name))
         checks.each(errors, lambda: checks.text(description))
@@ -219,17 +219,17 @@ def delete_definition(definition: TrainingDefinition, *, by: User) -> None:
         TrainingDefinition.objects.select_for_update().get(pk=definition.pk)
         used = Experiment.objects.filter(versions__definition=definition).first()
         if used is not None:
-            raise ValidationError(f"The experiment {used.name} uses it: delete the experiment first.")
+            raise DomainError(f"The experiment {used.name} uses it: delete the experiment first.")
         run = TrainingRun.objects.filter(version__definition=definition).select_related("experiment").first()  # logged from outside
         if run is not None:
-            raise ValidationError(f"Runs of {run.experiment.name} belong to it: delete them first.")
+            raise DomainError(f"Runs of {run.experiment.name} belong to it: delete them first.")
         checks.audit(by, "deletes training definition %s (%s)", definition.pk, definition.name)
         definition.delete()
         notify.changed(f"project-{definition.project_id}", "definitions")
 
 
 def _attributes(
-    errors: list[ValidationError],
+    errors: list[DomainError],
     *,
     framework: str,
     command: str,

@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from experiments.definitions import variables
 from experiments.definitions.arguments import differing
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.live import notify
@@ -79,8 +79,8 @@ def create_experiment(
 def _checked_experiment(
     project: Project, versions: list[DefinitionVersion], said: dict[str, Any], keeps: Policy, thresholds: Iterable[watches.Crossing]
 ) -> tuple[dict[str, Any], Iterable[Mapping[str, Any]]]:
-    """The fields of an experiment, and of its thresholds. ValidationError with all that is wrong with them."""
-    errors: list[ValidationError] = []
+    """The fields of an experiment, and of its thresholds. DomainError with all that is wrong with them."""
+    errors: list[DomainError] = []
     wanted = checks.each(errors, lambda: watches.checked(thresholds))
     kept = checks.each(errors, lambda: checkpoints.checked(keeps)) or {}
     facts = checks.each(errors, lambda: check_experiment(project, versions=versions, **said))
@@ -129,7 +129,7 @@ def check_experiment(
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """The clean facts of such an experiment. Raises all that is wrong with it as one (fields as of `create_experiment`)."""
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     facts: dict[str, object] = {
         "name": checks.each(errors, lambda: checks.name(name)),
         "description": checks.each(errors, lambda: checks.text(description)),
@@ -137,7 +137,7 @@ def check_experiment(
         "environment": checks.each(errors, lambda: checks.variables(environment or {})),
     }
     if data_asset is not None and data_asset.project_id != project.pk:
-        errors.append(ValidationError({"data_asset": [f"{data_asset.name} belongs to another project: upload it to this one first."]}))
+        errors.append(DomainError({"data_asset": [f"{data_asset.name} belongs to another project: upload it to this one first."]}))
     else:
         facts["source_folder"] = checks.each(errors, lambda: checks.data_folder(source_folder, asset=data_asset))
     command = checks.each(errors, lambda: checks.text(global_command, field="global_command", limit=checks.COMMAND_LIMIT))
@@ -180,7 +180,7 @@ def duplicate_experiment(experiment: Experiment, *, by: User, idempotency_key: u
 def run_experiment(
     experiment: Experiment, *, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
 ) -> list[TrainingRun]:
-    """One queued run for each part of the experiment, in its order. Raises ValidationError where it cannot run any more."""
+    """One queued run for each part of the experiment, in its order. Raises DomainError where it cannot run any more."""
     now = now or timezone.now()
     folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
@@ -190,7 +190,7 @@ def run_experiment(
             Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
             if not parts:
-                raise ValidationError(f"{experiment.name} has no training definitions to run: its runs were logged from outside.")
+                raise DomainError(f"{experiment.name} has no training definitions to run: its runs were logged from outside.")
             checks.room(experiment.project, by=by)
             for part in parts:
                 checks.network(part.version, project=experiment.project_id)
@@ -213,7 +213,7 @@ def delete_experiment(experiment: Experiment, *, by: User, now: dt.datetime | No
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=experiment.project_id)  # no run of it is started meanwhile
         if runs.filter(state__in=LIVE).exists():
-            raise ValidationError("A run of this experiment has not ended: stop it, then delete the experiment.")
+            raise DomainError("A run of this experiment has not ended: stop it, then delete the experiment.")
         count, project = deletion.of_runs(runs, by=by, now=now or timezone.now()), experiment.project_id
         checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, count)
         experiment.delete()
@@ -246,7 +246,7 @@ def _check_versions(project: Project, versions: Sequence[DefinitionVersion], own
         checks.refuse("versions", "Choose at least one training definition.")
     if len(versions) > MAX_DEFINITIONS:
         checks.refuse("versions", f"{len(versions)} runs are too many: an experiment makes at most {MAX_DEFINITIONS} at a time.")
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     for version, command in dict.fromkeys(zip(versions, own, strict=True)):  # what is there twice is said once
         checks.each(errors, functools.partial(_check_version, project, version, command, global_command))
     checks.collected(errors)

@@ -1,7 +1,7 @@
 """Value lists in commands: `main.py --lr {0.1,0.3}` is two commands, and with another list it is the grid of both.
 
 As in a shell, only braces outside of quotes with a comma in them are a list; unlike there, spaces around a value count for nothing. A value
-that has a comma, a brace or a space of its own stands in quotes. Pure: text in, texts out; what is wrong is a ValidationError.
+that has a comma, a brace or a space of its own stands in quotes. Pure: text in, texts out; what is wrong is a DomainError.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ import hashlib
 import re
 import uuid
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from experiments.cluster import environments
 from experiments.definitions import required_packages
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import ClusterChange, DefinitionVersion, NamedEnvironment, NamedVersion, User
 from experiments.models.definitions import NAMED
@@ -88,7 +88,7 @@ def renew_named_environment(
             try:
                 version = _store(environment, by, newest.text, number=newest.number + 1, idempotency_key=idempotency_key, now=at)
             except requirements.Refused as refused:  # what may be named has been narrowed since
-                raise ValidationError(f"{refused} Edit it first.") from None
+                raise DomainError(f"{refused} Edit it first.") from None
             _record_change(by, f"renews the environment {environment.name}: version {version.number}", now=at)
     except IntegrityError:
         if (before := _sent_before(by, idempotency_key)) is not None:
@@ -120,7 +120,7 @@ def delete_named_environment(environment: NamedEnvironment, *, by: User, now: dt
     with transaction.atomic():
         _lock(environment)
         if who := _users(environment):
-            raise ValidationError(f"{who}: retire it instead, then no other can choose it and who has it goes on.")
+            raise DomainError(f"{who}: retire it instead, then no other can choose it and who has it goes on.")
         _record_change(by, f"deletes the environment {environment.name}", now=now or timezone.now())
         environment.delete()
 
@@ -148,7 +148,7 @@ def hold(named: NamedVersion) -> None:
 
 
 def _facts(name: str, description: str, text: str, *, but: NamedEnvironment | None) -> tuple[str, str, str]:
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     clean = checks.each(errors, lambda: _name(name, but=but))
     about = checks.each(errors, lambda: checks.text(description))
     typed = checks.each(errors, lambda: _text(text, clean or "requirements"))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from django.conf import settings
 from django.core import signing
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
+from django.core.validators import EmailValidator
 from django.db import transaction
 
+from experiments.django_validation import as_domain_error
 from experiments.live import notify
 from experiments.models import Delivery, Notification, NotificationKind, Project, User, Webhook
 from experiments.notifications import rules, webhook_client
@@ -39,10 +39,8 @@ def choose_notifications(
     """
     address = email.strip()
     if address:
-        try:
-            validate_email(address)
-        except ValidationError:
-            checks.refuse("email", "This is not an e-mail address.")
+        with as_domain_error(field="email"):
+            EmailValidator("This is not an e-mail address.")(address)
     chosen = {kind: [way for way in ways.get(kind, ()) if way in (rules.IN_PAGE, rules.BY_MAIL)] for kind in rules.kinds_for(person)}
     if not address and any(rules.BY_MAIL in each for each in chosen.values()):
         checks.refuse("email", "Give the address that e-mails shall go to.")

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from experiments.errors import DomainError
 from experiments.files import bundles, runfiles
 from experiments.live import notify
 from experiments.metrics import ingest
@@ -107,7 +107,7 @@ def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
         cursor = JournalCursor.objects.select_for_update().get(run=run)
         path = runfiles.make(run) / journal.FILE_NAME
         if path.exists() and path.stat().st_size >= settings.EDT_MAX_JOURNAL_BYTES:
-            raise ValidationError(f"The run has logged {settings.EDT_MAX_JOURNAL_BYTES >> 20} MiB, and more is not kept: begin another.")
+            raise DomainError(f"The run has logged {settings.EDT_MAX_JOURNAL_BYTES >> 20} MiB, and more is not kept: begin another.")
         writer = journal_writer.Writer(path, run.pk if cursor.lines_of is None else cursor.lines_of)
         try:
             for event, t in said:
@@ -118,16 +118,16 @@ def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
 
 
 def check_written(run: TrainingRun) -> None:
-    """Raises ValidationError where figures and files of the run do not come from outside, or no longer do."""
+    """Raises DomainError where figures and files of the run do not come from outside, or no longer do."""
     check_outside(run)
     if run.stop_requested_at is not None:
-        raise ValidationError(STOPPED)
+        raise DomainError(STOPPED)
 
 
 def check_outside(run: TrainingRun) -> None:
-    """Raises ValidationError for a run of the studio's own."""
+    """Raises DomainError for a run of the studio's own."""
     if not run.outside:
-        raise ValidationError(STARTED_HERE)
+        raise DomainError(STARTED_HERE)
 
 
 def end_run(run: TrainingRun, outcome: Outcome, *, by: User, at: dt.datetime, now: dt.datetime) -> bool:
@@ -144,7 +144,7 @@ def end_run(run: TrainingRun, outcome: Outcome, *, by: User, at: dt.datetime, no
 
 def _in_time(at: dt.datetime, field: str, *, since: dt.datetime, now: dt.datetime) -> None:
     if not since <= at <= now + CLOCKS:
-        raise ValidationError({field: [f"This is before {since:%Y-%m-%d %H:%M} or in the future: check the clock, and the time zone."]})
+        raise DomainError({field: [f"This is before {since:%Y-%m-%d %H:%M} or in the future: check the clock, and the time zone."]})
 
 
 def receive_file(run: TrainingRun, path: str, body: io.BufferedIOBase) -> None:
@@ -153,7 +153,7 @@ def receive_file(run: TrainingRun, path: str, body: io.BufferedIOBase) -> None:
     try:
         runfiles.write(run, path, body, most_bytes=settings.EDT_MAX_UPLOAD_BYTES)
     except runfiles.TooLarge:
-        raise ValidationError(f"A file has at most {settings.EDT_MAX_UPLOAD_BYTES >> 20} MiB.") from None
+        raise DomainError(f"A file has at most {settings.EDT_MAX_UPLOAD_BYTES >> 20} MiB.") from None
     notify.changed(f"run-{run.pk}", "files")
 
 

@@ -8,10 +8,10 @@ import uuid
 from typing import BinaryIO, cast
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 
 from experiments.boxed import folders
 from experiments.definitions import required_packages
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.models import DefinitionVersion, TrainingRun, User
 from experiments.services import checks
@@ -39,14 +39,14 @@ def add_package(run: TrainingRun, *, by: User, idempotency_key: uuid.UUID | None
     package. Refused where there is none to add, and where the packages are in a pyproject.toml, which is a person's to change."""
     package, newest = missing_package(run), run.version.definition.newest()
     if not package or newest.packages != DefinitionVersion.Packages.OWN or newest.git_address:
-        raise ValidationError("There is no package to add: this training definition does not take its packages from an upload.")
+        raise DomainError("There is no package to add: this training definition does not take its packages from an upload.")
     if (before := checks.same_request(newest.definition.versions.filter(created_by=by), idempotency_key)) is not None:
         return before, package
     path = required_packages.file_of(newest.bundle, newest.command)
     if path and not path.endswith(requirements.FILE):
-        raise ValidationError(TRY_BY_HAND.format(package, path))
+        raise DomainError(TRY_BY_HAND.format(package, path))
     if _normal(package) in {_normal(line.name) for line in requirements.from_text(newest.requirements)}:
-        raise ValidationError(f"Version {newest.number} requires {package} already: run the experiment with that version.")
+        raise DomainError(f"Version {newest.number} requires {package} already: run the experiment with that version.")
     same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots", "network")}
     with tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp") as file:
         upload = cast(BinaryIO, file)
@@ -74,5 +74,5 @@ def _with_line(version: DefinitionVersion, path: str, package: str, to: BinaryIO
     try:
         folders.with_line(bundles.zip_path(bundle.sha256), wanted, package, into=to, most_bytes=settings.EDT_MAX_UNPACKED_BYTES)
     except bundles.BundleRefused as refusal:
-        raise ValidationError(f"{refusal} {TRY_BY_HAND.format(package, path)}") from None
+        raise DomainError(f"{refusal} {TRY_BY_HAND.format(package, path)}") from None
     to.seek(0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from experiments.cluster import snapshot
+from experiments.errors import DomainError
 from experiments.files import modelstore, tombstones
 from experiments.live import notify
 from experiments.models import (
@@ -78,7 +78,7 @@ def delete_project(project: Project, *, by: User, now: dt.datetime | None = None
     with modelstore.files_stay(), transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
         if runs.filter(state__in=LIVE).exists():
-            raise ValidationError("A run of this project has not ended: stop it, then delete the project.")
+            raise DomainError("A run of this project has not ended: stop it, then delete the project.")
         count = deletion.of_runs(runs, by=by, now=now)
         checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, count)
         Experiment.objects.filter(project=project).delete()

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from experiments.errors import DomainError
 from experiments.files import modelnames, modelstore, registrable, runfiles, tombstones, weights
 from experiments.files.modelstore import Draft
 from experiments.files.registrable import Chosen
@@ -77,7 +77,7 @@ def register_version(
     mine = ModelVersion.objects.filter(created_by=by).select_related("model")
     if (before := checks.same_request(mine, idempotency_key)) is not None:
         return before
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     clean = checks.each(errors, lambda: _name(name))
     words = checks.each(errors, lambda: checks.text(note, field="note", limit=NOTE_LIMIT))
     labels = checks.each(errors, lambda: _tags(tags or {}))
@@ -143,7 +143,7 @@ def delete_version(version: ModelVersion, *, by: User, now: dt.datetime) -> None
     with modelstore.files_stay(), transaction.atomic():
         model = _locked(version.model)
         if (alias := version.aliases.first()) is not None:
-            raise ValidationError(POINTED_TO.format(alias.name))
+            raise DomainError(POINTED_TO.format(alias.name))
         hashes = set(version.files.values_list("sha256", flat=True))
         checks.audit(by, "deletes version %s of model %s (%s)", version.number, model.pk, model.name)
         _tell(model, by, f"{by.username} deleted version {version.number}.", now)
@@ -156,7 +156,7 @@ def delete_model(model: RegisteredModel, *, by: User, now: dt.datetime) -> None:
     with modelstore.files_stay(), transaction.atomic():
         model = _locked(model)
         if (alias := model.aliases.first()) is not None:
-            raise ValidationError(POINTED_TO.format(f"The alias {alias.name}").replace("points to it", "points to a version of it"))
+            raise DomainError(POINTED_TO.format(f"The alias {alias.name}").replace("points to it", "points to a version of it"))
         hashes = set(ModelFile.objects.filter(version__model=model).values_list("sha256", flat=True))
         checks.audit(by, "deletes model %s (%s) with %d versions", model.pk, model.name, model.versions.count())
         notify.changed(f"project-{model.project_id}", "models")
@@ -186,7 +186,7 @@ def _chosen(run: TrainingRun, path: str) -> list[Chosen]:
 
 
 def _content(run: TrainingRun, chosen: list[Chosen], *, by: User, cleanup: contextlib.ExitStack) -> _Content:
-    """Copies of the files, and safetensors of those that torch wrote. Raises ValidationError for path."""
+    """Copies of the files, and safetensors of those that torch wrote. Raises DomainError for path."""
     content = _Content()
     try:
         opened = [(each, cleanup.enter_context(os.fdopen(runfiles.open_regular(run, each.path), "rb"))) for each in chosen]

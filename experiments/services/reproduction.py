@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from experiments.errors import DomainError
 from experiments.models import TrainingRun, User
 from experiments.models.runs import RUN_NAME_LIMIT
 from experiments.services import continuation, reruns
@@ -19,22 +19,22 @@ NO_BEGINNING = "It began with the last checkpoint of run {}, which is not there 
 
 
 def check_receipt(run: TrainingRun) -> None:
-    """Raises ValidationError where the studio cannot vouch for it."""
+    """Raises DomainError where the studio cannot vouch for it."""
     if run.outside:
-        raise ValidationError(OUTSIDE)
+        raise DomainError(OUTSIDE)
     if run.is_live():
-        raise ValidationError(NO_RECEIPT)
+        raise DomainError(NO_RECEIPT)
 
 
 def reproduce(source: TrainingRun, *, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None) -> TrainingRun:
     """A queued run with the code, command, variables, data and slots of `source`, which has ended, and with its beginning: nothing, or the
     checkpoint that it went on from. The same request makes one."""
     if source.is_live():
-        raise ValidationError(NOT_ENDED)
+        raise DomainError(NOT_ENDED)
     if source.continues is not None:
         origin = TrainingRun.objects.filter(pk=source.continues).first()
         if origin is None or not continuation.has_checkpoint(origin):
-            raise ValidationError(NO_BEGINNING.format(source.continues))
+            raise DomainError(NO_BEGINNING.format(source.continues))
     with transaction.atomic():
         (made,) = reruns.run_with_changes(source, by=by, why=f"to reproduce run {source.pk}", idempotency_key=idempotency_key, now=now)
         if made.reproduces is None:

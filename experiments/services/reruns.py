@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from experiments.definitions.arguments import differing
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.live import notify
 from experiments.models import DefinitionVersion, JournalCursor, Project, TrainingRun, User
@@ -58,7 +58,7 @@ def run_with_changes(
     Fields: command, version, min_slots, max_slots, priority, environment.
     """
     if source.outside:
-        raise ValidationError(OUTSIDE)
+        raise DomainError(OUTSIDE)
     chosen, environment = version or source.version, source.environment if environment is None else environment
     slots = (min_slots or source.min_slots, max_slots or source.max_slots)
     rank = source.priority if priority is None else priority
@@ -86,8 +86,8 @@ def _wishes(
     by: User,
     why: str,
 ) -> Wishes:
-    """What the new runs are to have, checked. ValidationError with all that is wrong with it."""
-    errors: list[ValidationError] = []
+    """What the new runs are to have, checked. DomainError with all that is wrong with it."""
+    errors: list[DomainError] = []
     sizes = checks.each(errors, lambda: _slots(chosen, *slots))
     checks.each(errors, lambda: checks.whole(rank, field="priority", least=1, most=10_000))
     variables = checks.each(errors, lambda: checks.variables(environment))
@@ -108,7 +108,7 @@ def check_rerun(
     environment: Mapping[str, str],
 ) -> None:
     """What `run_with_changes` would refuse of these wishes, all at once. Fields as there."""
-    errors: list[ValidationError] = []
+    errors: list[DomainError] = []
     chosen = version or source.version
     checks.each(errors, lambda: _slots(chosen, min_slots or source.min_slots, max_slots or source.max_slots))
     checks.each(errors, lambda: checks.variables(environment))

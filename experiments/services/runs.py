@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
@@ -143,10 +143,10 @@ def delete_runs(runs: Collection[TrainingRun], *, by: User, now: dt.datetime | N
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=experiment.project_id)  # no run begins to continue one of them meanwhile
         if (live := found.filter(state__in=LIVE).first()) is not None:
-            raise ValidationError(NOT_ENDED if len(runs) == 1 else f"{live.name} (run {live.pk}) has not ended: nothing was deleted.")
+            raise DomainError(NOT_ENDED if len(runs) == 1 else f"{live.name} (run {live.pk}) has not ended: nothing was deleted.")
         awaiting = TrainingRun.objects.filter(continues__in=found.values("pk"), state__in=LIVE, started_at=None)
         if awaiting.exists():
-            raise ValidationError(AWAITED)
+            raise DomainError(AWAITED)
         for run in found:
             checks.audit(by, "deletes run %s (%s)", run.pk, run.name)
         deletion.of_runs(found, by=by, now=now or timezone.now())
@@ -159,7 +159,7 @@ def _set_paused(run: TrainingRun, *, paused: bool, by: User, words: str, now: dt
     with transaction.atomic():
         run = _locked(run)
         if run.outside:
-            raise ValidationError(OUTSIDE)
+            raise DomainError(OUTSIDE)
         if run.is_live() and run.stop_requested_at is None and run.paused != paused:
             run.paused = paused
             run.save(update_fields=["paused"])

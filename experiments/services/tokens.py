@@ -1,4 +1,4 @@
-"""Verbs on API tokens: make one, which is shown once, and end it."""
+"""Verbs on API tokens: make one, which is shown once, and end it. And the end of those that IBM's routes sign."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 
 from experiments.accounts import api_tokens
 from experiments.live import notify
-from experiments.models import ApiToken, Project, Scope, TrainingRun, User
+from experiments.models import ApiToken, EndedToken, Project, Scope, TrainingRun, User
 from experiments.services import checks
 
 MOST_TOKENS = 100  # of a person
@@ -53,3 +53,9 @@ def end_token(token: ApiToken, *, by: User) -> None:
     person = token.person_id
     token.delete()
     notify.access_changed(person)
+
+
+def remember_ended(key: str, *, until: dt.datetime, now: dt.datetime) -> None:
+    """A signed token of WMLA's interface is good for nothing from now on. It would be over at `until`: then it need not be remembered."""
+    EndedToken.objects.filter(until__lt=now).delete()
+    EndedToken.objects.get_or_create(key=key, defaults={"until": until})

@@ -7,10 +7,10 @@ import secrets
 import uuid
 from collections.abc import Mapping
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from experiments.accounts import sealed
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import DataAsset, DefinitionVersion, Experiment, Project, TrainingDefinition, Trigger, TriggerDelivery, User
 from experiments.services import checks
@@ -122,7 +122,7 @@ def run_again(
     like = delivery.trigger.experiment
     parts = list(like.parts.select_related("version__definition").order_by("position"))
     if not parts:
-        raise ValidationError(f"{like.name} has no training definitions to run.")
+        raise DomainError(f"{like.name} has no training definitions to run.")
     chosen = [version if version is not None and part.version.definition_id == version.definition_id else part.version for part in parts]
     return create_and_run(
         like.project,

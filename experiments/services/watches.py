@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.core.exceptions import ValidationError
-
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import Experiment, ExperimentWatch, MetricWatch, TrainingRun, User
 from experiments.services import checks
@@ -73,8 +72,8 @@ def checked(wanted: Iterable[Crossing]) -> list[dict[str, Any]]:
     for crossing in wanted:
         try:
             facts = _facts(crossing)
-        except ValidationError as error:
-            checks.refuse("thresholds", f"{crossing.metric[:NAME_LIMIT]}: {' '.join(error.messages)}")
+        except DomainError as error:
+            checks.refuse("thresholds", f"{crossing.metric[:NAME_LIMIT]}: {error}")
         if facts not in clean:
             clean.append(facts)
     if len(clean) > MOST_WATCHES:

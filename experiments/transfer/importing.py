@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable, Iterator
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import InterfaceError, OperationalError, transaction
 
+from experiments.errors import DomainError
 from experiments.files import datastore, tombstones
 from experiments.live import notify
 from experiments.metrics import ingest
@@ -85,8 +85,8 @@ def _take_in(order: ProjectImport, clock: Clock) -> None:
 def _in_words(order: ProjectImport, error: Exception) -> str:
     if isinstance(error, TransferRefused):
         return str(error)
-    if isinstance(error, ValidationError):
-        return " ".join(error.messages)
+    if isinstance(error, DomainError):
+        return str(error)
     if isinstance(error, OSError) and error.errno in FULL:
         log.warning("import %s: %s", order.pk, error)
         return datastore.no_room(0)

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from django.core.exceptions import ValidationError
-
 from experiments.definitions import gitcode
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.services import checks
@@ -106,5 +105,5 @@ def of(who: str) -> Iterator[None]:
     """What a form would show, and of what."""
     try:
         yield
-    except ValidationError as error:
-        raise TransferRefused(f"{who} cannot be stored here. {' '.join(error.messages)}") from None
+    except DomainError as error:
+        raise TransferRefused(f"{who} cannot be stored here. {error}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, cast
 
 from django.conf import settings
@@ -9,6 +11,7 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import LoginView, LogoutView
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -49,6 +52,16 @@ SHORTCUTS = (
 )
 
 
+@contextlib.contextmanager
+def _checking(attempt: logins.Attempt) -> Iterator[None]:
+    """Around a form's check of a password; that none is looked at is an error of the form (code "held_up")."""
+    try:
+        with logins.checking(attempt, now=timezone.now(), wrong=ValidationError):
+            yield
+    except logins.HeldUp as held_up:
+        raise ValidationError(str(held_up), code="held_up") from None
+
+
 class LogInForm(AuthenticationForm):
     error_messages = {
         "invalid_login": "The username or the password is wrong. Both are case-sensitive.",
@@ -61,7 +74,7 @@ class LogInForm(AuthenticationForm):
             return self.cleaned_data
         request = cast(HttpRequest, self.request)
         browser = logins.known_browser(request.COOKIES.get(logins.COOKIE, ""), name)
-        with logins.checking(logins.Attempt(name, _address(request), browser), now=timezone.now()):
+        with _checking(logins.Attempt(name, _address(request), browser)):
             return super().clean()
 
 
@@ -69,8 +82,7 @@ class OwnPasswordForm(PasswordChangeForm):
     """The old password is guessed at no faster than at the login."""
 
     def clean_old_password(self) -> str:
-        attempt = logins.Attempt(self.user.get_username(), "", browser="profile")
-        with logins.checking(attempt, now=timezone.now()):
+        with _checking(logins.Attempt(self.user.get_username(), "", browser="profile")):
             return str(super().clean_old_password())
 
 

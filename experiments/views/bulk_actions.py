@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -13,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.forms.common import NoteForm, attempt
 from experiments.models import Experiment, TrainingRun, User
 from experiments.views.responses import back, done, experiment_crumbs, page, person, refused
@@ -50,8 +50,8 @@ def _done(request: HttpRequest, found: QuerySet[TrainingRun], *, to: str, compar
         return redirect(f"{compare_at}?{urlencode([('run', run.pk) for run in runs])}")
     try:
         said = _act(do, runs, by=user, tag=request.POST.get("tag", ""))
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=to)
+    except DomainError as error:
+        return refused(request, str(error), to=to)
     return done(request, said, to=to)
 
 
@@ -72,7 +72,7 @@ def notes(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _act(do: str, runs: list[TrainingRun], *, by: User, tag: str) -> str:
-    """What was done, in words. Raises ValidationError at the first run that refuses: of those to be deleted none is then."""
+    """What was done, in words. Raises DomainError at the first run that refuses: of those to be deleted none is then."""
     count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
     match do:
         case "stop":
@@ -87,7 +87,7 @@ def _act(do: str, runs: list[TrainingRun], *, by: User, tag: str) -> str:
             return f"{count} deleted with all files."
         case "tag":
             if not tag.strip():
-                raise ValidationError("Write the tag into the field beside the button.")
+                raise DomainError("Write the tag into the field beside the button.")
             services.tag_runs(runs, by=by, tag=tag)
             return f"{count} tagged."
-    raise ValidationError("Choose what to do with the runs.")
+    raise DomainError("Choose what to do with the runs.")

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.text import Truncator
 from django.views.decorators.http import require_POST
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.forms.common import ExperimentForm, ProjectForm, RerunForm
 from experiments.forms.data import DataForm, DataVersionForm
 from experiments.forms.definitions import AttributesForm, DefinitionForm, VersionForm
@@ -131,9 +131,8 @@ def _errors_response(
     try:
         if check is not None:
             check(form.cleaned_data)
-    except ValidationError as error:
-        found = error.message_dict if hasattr(error, "error_dict") else {"__all__": error.messages}
-        errors = {**found, **errors}
+    except DomainError as error:
+        errors = {**error.by_field("__all__"), **errors}
     return JsonResponse({"errors": {**errors, **(more or {})}, "notes": taken or {}})
 
 
@@ -153,7 +152,7 @@ def _lines(into: Project, parts: list[Part]) -> dict[str, list[str]]:
         try:
             for each in grid.expanded(part.command):
                 services.check_command(into, part.version, each)
-        except ValidationError as error:
+        except DomainError as error:
             found[f"command-{part.version.pk}#{line}"] = error.messages
     return found
 

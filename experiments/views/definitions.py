@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -17,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, services
 from experiments.definitions import gitcode
+from experiments.errors import DomainError
 from experiments.forms.common import CopyForm, DefinitionSettingsForm, attempt
 from experiments.forms.definitions import DefinitionForm, VersionForm, version_initial
 from experiments.forms.sent_once import RequestForm
@@ -132,8 +132,8 @@ def fetch_again(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, "The form was not complete: load the page again.", to=to)
     try:
         version = services.fetch_again(definition, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=to)
+    except DomainError as error:
+        return refused(request, str(error), to=to)
     if version is None:
         return done(request, "Nothing has changed: this is the newest commit.", to=to)
     return done(request, f"Commit {version.git_commit[:12]} is saved as version {version.number}.", to=to)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import urlencode
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -15,6 +14,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, selectors, services
+from experiments.errors import DomainError
 from experiments.forms.common import WatchForm
 from experiments.forms.sent_once import RequestForm
 from experiments.models import Experiment
@@ -115,8 +115,8 @@ def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     idempotency_key = form.cleaned_data["idempotency_key"] if form.is_valid() else None
     try:
         made = services.duplicate_experiment(experiment, by=user, idempotency_key=idempotency_key)
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=reverse("experiment", args=[pk]))
+    except DomainError as error:
+        return refused(request, str(error), to=reverse("experiment", args=[pk]))
     return done(request, "This is the copy. It has not run yet.", to=reverse("experiment", args=[made.pk]))
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import uuid
 from typing import BinaryIO, cast
 
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
@@ -16,6 +15,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access
+from experiments.errors import DomainError
 from experiments.files import datastore
 from experiments.files.datastore import WrongOffset
 from experiments.forms.common import ImportForm, attempt
@@ -34,14 +34,14 @@ MOST_SHOWN = 20
 def export(request: HttpRequest, pk: int) -> HttpResponseBase:
     try:
         return exported(access.project(person(request), pk), by=person(request))
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=reverse("project_settings", args=[pk]))
+    except DomainError as error:
+        return refused(request, str(error), to=reverse("project_settings", args=[pk]))
 
 
 def exported(project: Project, *, by: User) -> HttpResponseBase:
-    """The archive, while it is made. Raises ValidationError."""
+    """The archive, while it is made. Raises DomainError."""
     if problem := exporting.missing_code(project):
-        raise ValidationError(problem)
+        raise DomainError(problem)
     imports.tell_of_export(project, by=by)
     now = timezone.now()
     name = f"project-{slugify(project.name)[:60] or project.pk}-{now:%Y-%m-%d}.zip"
@@ -83,8 +83,8 @@ def begin(request: HttpRequest) -> HttpResponse:
         order = imports.begin_import(by=person(request), file_name=str(file["path"]), size_bytes=size_of(file["size"]))
     except (KeyError, TypeError, ValueError):
         return errors_response({"upload": ["Choose one file: the archive of a project."]})
-    except ValidationError as error:
-        return errors_response(error.message_dict)
+    except DomainError as error:
+        return errors_response(error.by_field("upload"))
     return JsonResponse(_state(order), status=201)
 
 
@@ -112,8 +112,8 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
         return JsonResponse({"size": imports.receive_archive(order, offset=offset, body=cast(BinaryIO, request))})
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
-    except ValidationError as error:
-        return errors_response(error.message_dict)
+    except DomainError as error:
+        return errors_response(error.by_field("upload"))
 
 
 @require_POST
@@ -122,8 +122,8 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
     order = access.project_import(person(request), pk)
     try:
         imports.finish_archive(order)
-    except ValidationError as error:
-        return errors_response(error.message_dict)
+    except DomainError as error:
+        return errors_response(error.by_field("upload"))
     return JsonResponse({"to": reverse("project_import", args=[pk])})
 
 

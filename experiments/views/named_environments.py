@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.forms.common import attempt
 from experiments.forms.environments import NamedEnvironmentForm
 from experiments.forms.sent_once import RequestForm
@@ -78,8 +78,8 @@ def renew(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, "The form was not complete: load the page again.", to=_address(environment))
     try:
         version = services.renew_named_environment(environment, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=_address(environment))
+    except DomainError as error:
+        return refused(request, str(error), to=_address(environment))
     return done(request, f"{version} is resolved afresh when it is built. Earlier versions keep their packages.", to=_address(environment))
 
 

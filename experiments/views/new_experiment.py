@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,6 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from experiments import access, selectors, services
+from experiments.errors import DomainError
 from experiments.forms.common import CheckpointsForm, ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.forms.definitions import DefinitionForm
 from experiments.models import DefinitionVersion, Experiment, Project, User
@@ -234,7 +234,7 @@ def _say_the_rest(project: Project, form: ExperimentForm, parts: list[Part] | No
     try:
         told = _grid(parts or [], form.cleaned_data.get("global_command") or "")
         services.check_experiment(project, data_asset=asset, environment=variables, **told, **sent)
-    except ValidationError as error:
-        for name, wrong in error.message_dict.items():
+    except DomainError as error:
+        for name, wrong in error.by_field("__all__").items():
             if name not in said:
                 form.add_error(name, wrong)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.forms.common import ProjectWebhookForm, WebhookForm, attempt
 from experiments.models import Delivery, Notification, NotificationKind, Project, User, Webhook
 from experiments.notifications import rules
@@ -71,7 +71,7 @@ def choices(request: HttpRequest) -> HttpResponse:
     email = request.POST.get("email", user.email)[:254]
     try:
         services.choose_notifications(user, ways=ways, email=email, confirm_at=lambda token: confirm_at(request, token), now=timezone.now())
-    except ValidationError as error:
+    except DomainError as error:
         return _choices(request, user, ways=ways, email=email, refusals=error.messages)
     unconfirmed = settings.EDT_EMAIL and user.email and user.email != user.confirmed_email
     said = (

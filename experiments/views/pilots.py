@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -15,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments import access, services
 from experiments.cluster.pilot_facts import PROVIDERS
+from experiments.errors import DomainError
 from experiments.forms.common import attempt
 from experiments.models import PilotPool, Slot
 from experiments.ops import clock
@@ -120,8 +120,8 @@ def preview(request: HttpRequest, name: str) -> HttpResponse:
         return render(request, "cluster/_foreseen.html", {"problem": problem})
     try:
         would = services.changed_pool(found, **form.cleaned_data)
-    except ValidationError as error:
-        return render(request, "cluster/_foreseen.html", {"problem": " ".join(error.messages)})
+    except DomainError as error:
+        return render(request, "cluster/_foreseen.html", {"problem": str(error)})
     return render(request, "cluster/_foreseen.html", {"foreseen": selected.foreseen(would, now=clock.now())})
 
 

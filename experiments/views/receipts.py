@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -12,6 +11,7 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.forms.sent_once import RequestForm
 from experiments.runs import seals
 from experiments.selectors import receipts
@@ -24,8 +24,8 @@ def receipt(request: HttpRequest, pk: int) -> HttpResponse:
     run = access.run(person(request), pk)
     try:
         services.check_receipt(run)
-    except ValidationError as refusal:
-        return refused(request, " ".join(refusal.messages), to=reverse("run_overview", args=[pk]))
+    except DomainError as refusal:
+        return refused(request, str(refusal), to=reverse("run_overview", args=[pk]))
     text = json.dumps(seals.sealed(receipts.card(run)), indent=1)
     response = HttpResponse(text, content_type="application/json")
     response["Content-Disposition"] = content_disposition_header(True, f"run-{pk}.receipt.json")
@@ -42,6 +42,6 @@ def reproduce(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, "The form was not complete: load the page again.", to=reverse("run_overview", args=[pk]))
     try:
         made = services.reproduce(run, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
-    except ValidationError as refusal:
-        return refused(request, " ".join(refusal.messages), to=reverse("run_overview", args=[pk]))
+    except DomainError as refusal:
+        return refused(request, str(refusal), to=reverse("run_overview", args=[pk]))
     return redirect("run_overview", made.pk)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -21,6 +20,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import content_disposition_header, url_has_allowed_host_and_scheme
 
+from experiments.errors import DomainError
 from experiments.models import Experiment, Project, TrainingDefinition, TrainingRun, User
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ def act(request: HttpRequest, do: Callable[[], object], *, said: str, to: str, b
     """Run a service for a button: `done` at `to`, or what the service refused, at `back` (else `to`)."""
     try:
         do()
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=back or to)
+    except DomainError as error:
+        return refused(request, str(error), to=back or to)
     return done(request, said, to=to)
 
 

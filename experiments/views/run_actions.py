@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -17,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, services
 from experiments.cluster import scheduling
+from experiments.errors import DomainError
 from experiments.forms.common import CheckpointsForm, ContinueForm, PriorityForm, ReasonForm, SlotsForm
 from experiments.forms.sent_once import RequestForm
 from experiments.models import TrainingRun, User
@@ -127,8 +127,8 @@ def go_on(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, "The form was not complete: load the page again.", to=reverse("run_results", args=[pk]))
     try:
         made = services.continue_run(run, by=user, **form.cleaned_data)
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=reverse("run_results", args=[pk]))
+    except DomainError as error:
+        return refused(request, str(error), to=reverse("run_results", args=[pk]))
     return redirect("run", made.pk)
 
 
@@ -142,8 +142,8 @@ def add_package(request: HttpRequest, pk: int) -> HttpResponse:
         return refused(request, "The form was not complete: load the page again.", to=reverse("run", args=[pk]))
     try:
         version, package = services.add_package(run, by=user, idempotency_key=form.cleaned_data["idempotency_key"])
-    except ValidationError as error:
-        return refused(request, " ".join(error.messages), to=reverse("run", args=[pk]))
+    except DomainError as error:
+        return refused(request, str(error), to=reverse("run", args=[pk]))
     said = f"Version {version.number} requires {package} too. Run the experiment with that version."
     return done(request, said, to=reverse("definition", args=[version.definition_id]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -10,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.runtable import table_query
 from experiments.views.responses import act, done, person, refused
 from experiments.views.run_table import address
@@ -25,10 +25,10 @@ def save(request: HttpRequest, pk: int) -> HttpResponse:
     name, query = request.POST.get("name", ""), request.POST.get("query", "")
     try:
         view = services.save_view(project, by=user, name=name, query=query, shared=shared, experiment=experiment, now=timezone.now())
-    except ValidationError as error:
+    except DomainError as error:
         there = reverse("experiment_table", args=[experiment.pk]) if experiment else reverse("project_runs", args=[pk])
         state = table_query.read(QueryDict(query.lstrip("?"))).query()
-        return refused(request, " ".join(error.messages), to=f"{there}?{state}")
+        return refused(request, str(error), to=f"{there}?{state}")
     return done(request, f"Saved as {view.name}. Its address can be shared.", to=reverse("saved_view", args=[view.pk]))
 
 

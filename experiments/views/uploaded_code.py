@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from django import forms
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.files import datastore
 from experiments.forms.definitions import FILE_AGAIN
 from experiments.models import DataUpload, Project, User
@@ -46,8 +47,8 @@ def consumed(user: User, project: Project, pk: int) -> Iterator[tuple[BinaryIO, 
     try:
         with datastore.opened(upload.key, 0) as file:
             yield file, upload.parts[0][0]
-    except ValidationError as error:
-        if "upload" in getattr(error, "error_dict", {}):
+    except DomainError as error:
+        if "upload" in error.fields:
             services.drop_upload(upload)
         raise
     services.drop_upload(upload)
@@ -96,7 +97,7 @@ def _upload_of(
     if "upload" not in form.errors:
         try:
             upload = keep(sent)
-        except ValidationError:  # no room, or too many of them
+        except DomainError:  # no room, or too many of them
             form.add_error("upload", FILE_AGAIN)
     answered = form.data.copy()  # type: ignore[attr-defined]
     answered[form.add_prefix("kept")] = str(upload.pk) if upload else ""

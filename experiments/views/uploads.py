@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from typing import Any, BinaryIO, cast
 
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.files import datastore
 from experiments.files.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Project, User
@@ -47,8 +47,8 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
             upload = services.begin_upload(project, by=user, parts=parts, next_of=_next_of(user, project, said), **texts)
     except (KeyError, TypeError, ValueError):
         return errors_response({"upload": ["These are not files as the page sends them: reload it and try again."]})
-    except ValidationError as error:
-        return errors_response(error.message_dict)
+    except DomainError as error:
+        return errors_response(error.by_field("upload"))
     return JsonResponse(_state(upload), status=201)
 
 
@@ -76,8 +76,8 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
         return JsonResponse({"size": services.receive(upload, number=place, offset=offset, body=cast(BinaryIO, request))})
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
-    except ValidationError as error:
-        return errors_response(error.message_dict)
+    except DomainError as error:
+        return errors_response(error.by_field("upload"))
 
 
 @require_POST
@@ -102,8 +102,8 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
             to = f"{reverse('new_definition', args=[upload.project.pk])}?kept={upload.pk}"
             return JsonResponse({"to": to, "kept": upload.pk})
         asset: DataAsset = services.finish_upload(upload, by=user, hashes=sent)
-    except ValidationError as error:
-        return errors_response(error.message_dict, gone=upload.pk is None)
+    except DomainError as error:
+        return errors_response(error.by_field("upload"), gone=upload.pk is None)
     return JsonResponse({"to": reverse("data", args=[asset.pk])})
 
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from django.contrib.auth.decorators import login_not_required
-from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation, ValidationError
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
+from experiments.errors import DomainError
 from experiments.files.bundles import BundleRefused
 from experiments.wmla import callers
 from experiments.wmla.arguments import read_json
@@ -46,8 +47,8 @@ def api(**methods: Do) -> Do:
             return error(request, 404, str(missing) or "There is no such thing.")
         except PermissionDenied as denied:
             return error(request, 403, str(denied) or "Your role in this project does not include that.")
-        except ValidationError as wrong:
-            return error(request, 400, " ".join(wrong.messages))
+        except DomainError as wrong:
+            return error(request, 400, str(wrong))
         except BundleRefused as refused:
             return error(request, 400, str(refused))
         except BROKEN as broken:

@@ -15,7 +15,6 @@ from collections import OrderedDict
 
 from django.conf import settings
 from django.contrib.auth import authenticate
-from django.core.exceptions import ValidationError
 from django.utils.crypto import constant_time_compare
 
 from experiments.accounts import api_tokens, logins
@@ -80,12 +79,12 @@ def by_password(name: str, password: str, *, address: str, now: dt.datetime) -> 
     if (user := _known(key, now)) is not None:
         return user
     try:
-        with logins.checking(logins.Attempt(name, network_of(address)[:64]), now=now):
+        with logins.checking(logins.Attempt(name, network_of(address)[:64]), now=now, wrong=Refused):
             user = authenticate(username=name, password=password)
             if user is None:
-                raise ValidationError(WRONG)
-    except ValidationError as error:
-        raise Refused(429 if getattr(error, "code", "") == "held_up" else 401, error.messages[0]) from None
+                raise Refused(401, WRONG)
+    except logins.HeldUp as held_up:
+        raise Refused(429, str(held_up)) from None
     _remember(key, user, now)
     return user
 

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
 from experiments import access, services
-from experiments.models import DefinitionVersion, ModelDraft, Project, User
-from experiments.services import checks
+from experiments.models import ModelDraft, Project, User
+from experiments.services import drafts
 from experiments.views.responses import person
 from experiments.wmla import answers
 from experiments.wmla.answers import api
@@ -72,13 +72,8 @@ def _definitions(request: HttpRequest) -> HttpResponse:
 def _make_definition(request: HttpRequest) -> HttpResponse:
     said = answers.json_body(request)
     project = project_of(person(request), space_of(said), write=True)
-    draft = ModelDraft.objects.create(
-        project=project,
-        name=checks.name(answers.text_of(said, "name")),
-        description=checks.text(answers.text_of(said, "description")),
-        command=checks.text(answers.text_of(said, "command"), field="command", limit=checks.COMMAND_LIMIT),
-        created_by=person(request),
-    )
+    texts = {name: answers.text_of(said, name) for name in ("name", "description", "command")}
+    draft = drafts.create_draft(project, by=person(request), **texts)
     return answers.json_response(_definition(draft), status=201)
 
 
@@ -99,8 +94,7 @@ def _one_definition(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _delete_definition(request: HttpRequest, key: str) -> HttpResponse:
-    """What experiments use stays as a training definition of the project."""
-    draft_of(person(request), key, write=True).delete()
+    drafts.delete_draft(draft_of(person(request), key, write=True))
     return answers.nothing()
 
 
@@ -110,25 +104,7 @@ def _put_code(request: HttpRequest, key: str) -> HttpResponse:
     with tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp") as code:
         while chunk := request.read(CHUNK_BYTES):
             code.write(chunk)
-        upload, name = cast(BinaryIO, code), f"{draft.name}.zip"
-        if draft.version is None:
-            made = services.create_definition(
-                draft.project,
-                by=person(request),
-                name=draft.name,
-                description=draft.description,
-                upload=upload,
-                file_name=name,
-                command=draft.command,
-                network=DefinitionVersion.Network.OUTWARD,
-            )
-        else:
-            before = draft.version.definition
-            made = services.add_version(
-                before, by=person(request), upload=upload, file_name=name, command=draft.command, network=before.newest().network
-            )
-    draft.version = made
-    draft.save(update_fields=["version"])
+        made = drafts.put_code(draft, by=person(request), upload=cast(BinaryIO, code))
     return answers.json_response({"attachment_id": str(made.pk), "content_format": "native", "persisted": True}, status=201)
 
 

@@ -12,16 +12,17 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
 from django.http import Http404
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.models import DefinitionVersion, NamedEnvironment, Project, Slot, Submission, TrainingRun, User
 from experiments.models.definitions import NAMED
 from experiments.services import checks
+from experiments.services.submissions import keep_submission
 from experiments.wmla import answers, frameworks, sent_code
 from experiments.wmla.arguments import Arguments, WrongArguments, parse
 from experiments.wmla.frameworks import Framework
@@ -35,7 +36,7 @@ _PROJECTS = uuid.UUID(
 
 
 def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[UploadedFile[bytes]], instance_group: str) -> TrainingRun:
-    """A queued run. Raises Refused, ValidationError or BundleRefused with what is wrong and what to do."""
+    """A queued run. Raises Refused, DomainError or BundleRefused with what is wrong and what to do."""
     try:
         said = parse(args, spec)
     except WrongArguments as wrong:
@@ -66,8 +67,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
         run = experiment.runs.select_related("experiment", "version__definition", "submitted_by").get()
         if said.priority is not None:
             run.priority = services.set_priority(run, by=by, priority=said.priority).priority
-        group = (instance_group or said.instance_group).replace("\0", "")
-        Submission.objects.create(run=run, args=args, framework=framework.name, instance_group=group[:255])
+        keep_submission(run, args=args, framework=framework.name, instance_group=instance_group or said.instance_group)
     return run
 
 
@@ -79,7 +79,7 @@ def withdraw(run: TrainingRun, *, by: User) -> None:
         return
     services.delete_experiment(experiment, by=by)
     if not definition.project.experiments.filter(versions__definition=definition).exists():
-        with contextlib.suppress(ValidationError):  # somebody has just made an experiment with it: then it stays
+        with contextlib.suppress(DomainError):  # somebody has just made an experiment with it: then it stays
             services.delete_definition(definition, by=by)
 
 

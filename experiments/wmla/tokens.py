@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from django.core import signing
 
 from experiments.models import EndedToken, User
+from experiments.services.tokens import remember_ended
 
 LIFE = dt.timedelta(hours=12)
 LONGEST = 4096  # characters of a token that is looked at
@@ -65,8 +66,7 @@ def end(token: str, *, now: dt.datetime) -> None:
     """Log it off. What is no valid token is left alone: anybody may send anything."""
     found = _read(token)
     if found is not None and owner(token, now=now) is not None:
-        EndedToken.objects.filter(until__lt=now).delete()
-        EndedToken.objects.get_or_create(key=found.key, defaults={"until": dt.datetime.fromtimestamp(found.ends, dt.UTC)})
+        remember_ended(found.key, until=dt.datetime.fromtimestamp(found.ends, dt.UTC), now=now)
 
 
 def _signer(user: User) -> signing.Signer:

@@ -137,8 +137,8 @@ LAYERS = (
         "files.zipstream",
     ),
     ("accounts.logins", "accounts.addresses", "definitions.variables", "accounts.api_tokens", "accounts.signatures"),
-    ("models", "live.page_layer", "bulk"),
-    ("files.modelnames", "files.registrable"),
+    ("models", "live.page_layer", "bulk", "django_validation"),
+    ("files.modelnames", "files.registrable", "errors"),
 )
 
 # Exceptions, each with its reason.

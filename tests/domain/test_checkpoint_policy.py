@@ -6,10 +6,10 @@ import datetime as dt
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.files import checkpoint_policy, pruning, retention, runfiles
 from experiments.files.checkpoint_policy import Policy, Saved, decide, is_checkpoint
 from experiments.metrics import ingest
@@ -187,7 +187,7 @@ def test_nothing_is_removed_of_a_run_that_has_ended_or_has_no_policy(run: Traini
     assert not DroppedCheckpoint.objects.exists()
     services.set_checkpoints(run, by=alice, policy=Policy())
     services.stop_run(run, by=alice)
-    with pytest.raises(ValidationError, match="has ended"):
+    with pytest.raises(DomainError, match="has ended"):
         services.set_checkpoints(run, by=alice, policy=Policy(last=1))
     assert not DroppedCheckpoint.objects.exists()
 
@@ -204,7 +204,7 @@ def test_the_best_checkpoint_is_that_of_the_policy_or_of_the_usual_metric(run: T
 
 @pytest.mark.parametrize("policy", [Policy(1, 1), Policy(1, 1, "loss"), Policy(0, 2, "test loss"), Policy(5000), Policy(-1)])
 def test_a_policy_that_makes_no_sense_is_refused(policy: Policy, run: TrainingRun, alice: User) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         services.set_checkpoints(run, by=alice, policy=policy)
     assert files(run) >= of_epochs(1, 2, 3, 4, 5)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.db import connection
 
 from experiments import services
 from experiments.cluster import desired, scheduling
+from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.models import (
@@ -170,7 +170,7 @@ def test_of_two_admins_who_remove_each_other_at_once_one_stays(project: Project,
     results = at_once(
         lambda: services.remove_member(project, by=alice, username="bob"), lambda: services.remove_member(project, by=bob, username="alice")
     )
-    assert [type(error) for error in failures(results)] == [ValidationError]
+    assert [type(error) for error in failures(results)] == [DomainError]
     assert Membership.objects.filter(project=project, role=Role.ADMIN).count() == 1
 
 
@@ -227,5 +227,5 @@ def test_a_run_that_is_continued_and_deleted_at_once_is_one_of_both(project: Pro
         (runfiles.folder(run) / "checkpoint" / "engine.pt").touch()
         run = services.stop_run(run, by=alice, now=NOW)
         results = at_once(lambda run=run: services.continue_run(run, by=alice), lambda run=run: services.delete_run(run, by=alice))
-        assert [type(error) for error in failures(results)] == [ValidationError], results
+        assert [type(error) for error in failures(results)] == [DomainError], results
         assert TrainingRun.objects.filter(continues=run.pk).exists() == TrainingRun.objects.filter(pk=run.pk).exists()

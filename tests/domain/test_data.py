@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils import timezone
 
 from experiments import access, services
 from experiments.cluster import desired, scheduling
+from experiments.errors import DomainError
 from experiments.files import datastore, pruning
 from experiments.files.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Node, Project, User
@@ -33,11 +34,11 @@ def add(project: Project, by: User, *files: tuple[str, bytes], name: str = "digi
 
 
 def refused(project: Project, by: User, *files: tuple[str, bytes]) -> str:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(DomainError) as error:
         add(project, by, *files)
     assert not DataAsset.objects.exists()
     assert not DataUpload.objects.exists()
-    return str(error.value.message_dict["upload"][0])
+    return str(error.value.fields["upload"][0])
 
 
 def begun(project: Project, by: User, *parts: Part) -> DataUpload:
@@ -113,7 +114,7 @@ def test_too_much_is_refused_before_a_byte_is_sent(project: Project, bob: User, 
     settings.EDT_MAX_DATA_BYTES = 10
     assert "at most" in refused(project, bob, ("a", b"x" * 11))
     settings.EDT_MAX_DATA_BYTES = 1 << 60
-    with pytest.raises(ValidationError, match="disk is full"):
+    with pytest.raises(DomainError, match="disk is full"):
         begun(project, bob, Part("a", 1 << 59))
 
 
@@ -125,7 +126,7 @@ def test_pieces_arrive_in_turn_once_and_are_gone_on_with(project: Project, bob: 
             services.receive(upload, number=0, offset=offset, body=io.BytesIO(b"two"))
         assert wrong.value.size_bytes == 3
     assert datastore.received(upload.key, 2) == [3, 0]
-    with pytest.raises(ValidationError, match="has not arrived in full"):
+    with pytest.raises(DomainError, match="has not arrived in full"):
         services.finish_upload(upload, by=bob, hashes=[None, None])
     services.receive(upload, number=0, offset=3, body=io.BytesIO(b"two"))
     services.receive(upload, number=1, offset=0, body=io.BytesIO(b"!"))
@@ -137,7 +138,7 @@ def test_pieces_arrive_in_turn_once_and_are_gone_on_with(project: Project, bob: 
 
 def test_a_piece_that_is_too_long_changes_nothing(project: Project, bob: User) -> None:
     upload = begun(project, bob, Part("a.txt", 4))
-    with pytest.raises(ValidationError, match="longer than"):
+    with pytest.raises(DomainError, match="longer than"):
         services.receive(upload, number=0, offset=0, body=io.BytesIO(b"12345"))
     assert datastore.received(upload.key, 1) == [0]
 
@@ -150,7 +151,7 @@ def test_a_full_disk_is_said_in_words_and_what_arrived_before_stays(project: Pro
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(ValidationError, match="disk is full"):
+    with pytest.raises(DomainError, match="disk is full"):
         services.receive(upload, number=0, offset=3, body=Full())
     assert datastore.received(upload.key, 1) == [3]
 
@@ -158,7 +159,7 @@ def test_a_full_disk_is_said_in_words_and_what_arrived_before_stays(project: Pro
 def test_what_did_not_arrive_as_it_was_sent_is_refused(project: Project, bob: User, home: Path) -> None:
     upload = begun(project, bob, Part("a.txt", 3))
     services.receive(upload, number=0, offset=0, body=io.BytesIO(b"one"))
-    with pytest.raises(ValidationError, match="did not arrive as it was sent"):
+    with pytest.raises(DomainError, match="did not arrive as it was sent"):
         services.finish_upload(upload, by=bob, hashes=digest(b"two"))
     assert list((home / "assets").iterdir()) == []
 
@@ -195,15 +196,15 @@ def test_an_experiment_reads_only_data_of_its_project_and_folders_that_are_there
     theirs = add(services.create_project(by=charlie, name="Theirs"), charlie, ("a", b"1"))
     for changes, field in (({"data_asset": theirs}, "data_asset"), ({"data_asset": mine, "source_folder": "b"}, "source_folder"),
                            ({"data_asset": mine, "source_folder": ".."}, "source_folder")):  # fmt: skip
-        with pytest.raises(ValidationError) as error:
+        with pytest.raises(DomainError) as error:
             services.create_experiment(project, by=alice, name="x", versions=[version], **changes)
-        assert set(error.value.message_dict) == {field}
+        assert set(error.value.fields) == {field}
 
 
 def test_data_that_an_experiment_reads_cannot_be_deleted_and_other_data_goes_with_its_files(project: Project, alice: User) -> None:
     asset, version = add(project, alice, ("a", b"1")), cast.definition(project, by=alice)
     experiment = services.create_experiment(project, by=alice, name="reader", versions=[version], data_asset=asset)
-    with pytest.raises(ValidationError, match="reader reads it"):
+    with pytest.raises(DomainError, match="reader reads it"):
         services.delete_asset(asset, by=alice)
     services.delete_experiment(experiment, by=alice)
     folder = datastore.root(asset)

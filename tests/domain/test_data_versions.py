@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from experiments import services, triggers
+from experiments.errors import DomainError
 from experiments.files import datastore
 from experiments.files.datastore import Part
 from experiments.models import DataAsset, DataSeries, DataUpload, Experiment, Project, Trigger, User
@@ -65,9 +65,9 @@ def test_the_bytes_of_the_newest_version_are_refused_and_those_of_an_older_one_a
     first: DataAsset, project: Project, bob: User, home: Path
 ) -> None:
     add(project, bob, b"two", next_of=first)
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(DomainError) as refused:
         add(project, bob, b"two", next_of=first)
-    assert refused.value.message_dict == {"upload": ["These are the files of digits v2, the newest version: there is nothing new to keep."]}
+    assert refused.value.fields == {"upload": ["These are the files of digits v2, the newest version: there is nothing new to keep."]}
     assert not DataUpload.objects.exists()
     cast.empty_trash()
     assert len(cast.stored(home / "assets")) == 2
@@ -76,7 +76,7 @@ def test_the_bytes_of_the_newest_version_are_refused_and_those_of_an_older_one_a
 
 def test_an_upload_of_what_there_is_already_is_given_up(first: DataAsset, project: Project, bob: User, home: Path) -> None:
     upload = sent(project, bob, b"one", next_of=first)
-    with pytest.raises(ValidationError, match="the newest version"):
+    with pytest.raises(DomainError, match="the newest version"):
         services.finish_upload(upload, by=bob, hashes=[None])
     assert not DataUpload.objects.exists()
     cast.empty_trash()
@@ -84,9 +84,9 @@ def test_an_upload_of_what_there_is_already_is_given_up(first: DataAsset, projec
 
 
 def test_a_note_is_one_line_that_is_not_too_long(first: DataAsset, project: Project, bob: User) -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(DomainError) as refused:
         add(project, bob, b"two", next_of=first, note="x" * 201)
-    assert set(refused.value.message_dict) == {"note"}
+    assert set(refused.value.fields) == {"note"}
     assert numbers(first) == [1]
 
 
@@ -127,7 +127,7 @@ def test_deleting_a_version_deletes_nothing_else_and_its_number_is_not_given_aga
 def test_all_versions_go_at_once_or_none_of_them(first: DataAsset, project: Project, alice: User, home: Path) -> None:
     second, other = add(project, alice, b"two", next_of=first), add(project, alice, b"three", name="other")
     reads = services.create_experiment(project, by=alice, name="reader", versions=[cast.definition(project, by=alice)], data_asset=second)
-    with pytest.raises(ValidationError, match="The experiment reader reads v2"):
+    with pytest.raises(DomainError, match="The experiment reader reads v2"):
         services.delete_versions(first, by=alice)
     cast.empty_trash()
     assert (numbers(first), content(first), content(second)) == ([1, 2], b"one", b"two")
@@ -142,7 +142,7 @@ def test_all_versions_go_at_once_or_none_of_them(first: DataAsset, project: Proj
 def test_a_version_that_an_experiment_reads_stays_and_newer_ones_go(first: DataAsset, project: Project, alice: User) -> None:
     second = add(project, alice, b"two", next_of=first)
     reads = services.create_experiment(project, by=alice, name="reader", versions=[cast.definition(project, by=alice)], data_asset=first)
-    with pytest.raises(ValidationError, match="reader reads it"):
+    with pytest.raises(DomainError, match="reader reads it"):
         services.delete_asset(first, by=alice)
     services.delete_asset(second, by=alice)
     reads.refresh_from_db()

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.files import bundles, pruning, removal, runfiles
 from experiments.metrics import ingest
 from experiments.models import Bundle, DataAsset, Metric, MetricRollup, MetricSeries, Project, RunEvent, Tombstone, TrainingRun, User
@@ -68,7 +68,7 @@ def test_a_delete_that_is_refused_destroys_nothing(
 ) -> None:
     run = trained(project, alice)
     services.continue_run(run, by=alice)  # waits for a slot
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         delete(run, alice)
     cast.empty_trash()
     assert Metric.objects.filter(series__run=run).count() == 200
@@ -178,7 +178,7 @@ def test_ticked_runs_are_deleted_all_or_none(project: Project, alice: User, boun
     runs = [services.run_experiment(experiment, by=alice)[0] for _ in range(3)]
     for run in runs[:2]:
         services.stop_run(run, by=alice)
-    with pytest.raises(ValidationError, match="nothing was deleted"):
+    with pytest.raises(DomainError, match="nothing was deleted"):
         services.delete_runs(runs, by=alice)
     assert TrainingRun.objects.count() == 3
     services.delete_runs(runs[:2], by=alice)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from django.core import mail
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.models import Delivery, NotificationKind, Project, RunState, TrainingRun, User, Webhook
 from experiments.notifications import deliveries, webhook_client
 from tests.conftest import Said
@@ -206,11 +206,11 @@ def test_a_delivery_that_somebody_else_has_claimed_is_left_alone(run: TrainingRu
 
 def test_a_webhook_needs_events_and_an_open_address_and_there_are_not_many(alice: User, settings: Any) -> None:
     for changes in ({"kinds": []}, {"url": "http://127.0.0.1/"}, {"kinds": ["nonsense"]}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(DomainError):
             services.add_webhook(**{"by": alice, "url": "https://1.1.1.1/", "kinds": [NotificationKind.FAILED], **changes})
     for _ in range(10):
         services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NotificationKind.FAILED])
-    with pytest.raises(ValidationError, match="delete one first"):
+    with pytest.raises(DomainError, match="delete one first"):
         services.add_webhook(by=alice, url="https://1.1.1.1/", kinds=[NotificationKind.FAILED])
 
 

@@ -6,9 +6,9 @@ import datetime as dt
 import io
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.files import diskuse, runfiles
 from experiments.files.datastore import Part
 from experiments.models import ClusterRules, Project, RunState, TrainingRun, User
@@ -98,7 +98,7 @@ def full(project: Project, alice: User, dora: User) -> TrainingRun:
 
 def test_a_project_that_takes_all_it_may_begins_no_run_and_takes_no_data(full: TrainingRun, project: Project, alice: User) -> None:
     experiment = full.experiment
-    with pytest.raises(ValidationError, match=r"takes 1\.0 GB of the 1\.0 GB of disk that it may take: delete runs or data"):
+    with pytest.raises(DomainError, match=r"takes 1\.0 GB of the 1\.0 GB of disk that it may take: delete runs or data"):
         services.run_experiment(experiment, by=alice)
     assert set(refused(lambda: services.continue_run(full, by=alice))) == {"command"}
     assert set(refused(lambda: services.begin_upload(project, by=alice, name="digits", parts=[Part("a.csv", 10)]))) == {"upload"}
@@ -127,7 +127,7 @@ def test_new_projects_get_the_limit_of_new_projects(alice: User, dora: User) -> 
     services.create_project(by=alice, name="Newer")
     assert ClusterRules.current().project_disk == {str(made.pk): 20}
     for wrong in ({"new_project_disk": 0}, {"project_disk": {str(made.pk): 0}}):
-        with pytest.raises(ValidationError, match="give a whole number from 1"):
+        with pytest.raises(DomainError, match="give a whole number from 1"):
             services.set_policy(by=dora, policy="fair_share", **wrong)
 
 
@@ -145,7 +145,7 @@ def test_a_person_has_one_limit_for_all_their_projects_and_others_have_theirs(pr
     services.begin_upload(project, by=bob, name="digits", parts=[Part("a.csv", 5000)])
     TrainingRun.objects.filter(pk=run.pk).update(disk_bytes=10**9)
     assert set(refused(lambda: cast.definition(elsewhere, by=alice, name="more code"))) == {"upload"}
-    with pytest.raises(ValidationError, match="What you have made takes"):
+    with pytest.raises(DomainError, match="What you have made takes"):
         services.run_experiment(run.experiment, by=alice)
     services.run_experiment(run.experiment, by=bob)
     services.set_policy(by=dora, policy="fair_share", each_person_disk=None)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import desired, environments, fleet, scheduling
+from experiments.errors import DomainError
 from experiments.files import pruning
 from experiments.models import Environment, EnvironmentBuild, Node, Project, RunState, TrainingRun, User
 from tests import cast
@@ -163,10 +163,10 @@ def test_versions_with_the_same_requirements_share_one(project: Project, alice: 
 
 
 def test_what_cannot_be_read_is_refused_with_its_line_when_it_is_uploaded(project: Project, alice: User, settings: Any) -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(DomainError) as refused:
         submit(project, alice, requires="tqdm\n-e .\n")
-    assert "requirements.txt line 2: editable packages" in refused.value.message_dict["upload"][0]
-    with pytest.raises(ValidationError):
+    assert "requirements.txt line 2: editable packages" in refused.value.fields["upload"][0]
+    with pytest.raises(DomainError):
         submit(project, alice, requires="--index-url https://example.org/simple\ntqdm\n")
     settings.EDT_ENVIRONMENT_ADDRESSES = True
     assert submit(project, alice, requires="--index-url https://example.org/simple\ntqdm\n").version.requirements_key
@@ -293,7 +293,7 @@ def test_an_administrator_deletes_what_no_live_run_needs(project: Project, alice
     scheduling.tick(NOW)
     ready(node, NOW)
     environment = Environment.objects.get()
-    with pytest.raises(ValidationError, match="runs that have not ended need it"):
+    with pytest.raises(DomainError, match="runs that have not ended need it"):
         services.drop_environment(environment, by=dora)
     ended(run)
     services.drop_environment(environment, by=dora)

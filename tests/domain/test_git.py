@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.accounts import sealed
 from experiments.definitions import gitcode
 from experiments.definitions.gitcode import GitRefused
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.models import DefinitionVersion, Project, TrainingDefinition, User
 from tests import cast
@@ -54,9 +54,9 @@ def create(project: Project, by: User, address: str, **said: Any) -> DefinitionV
 
 
 def refused(call: Callable[[], object]) -> dict[str, list[str]]:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(DomainError) as error:
         call()
-    found: dict[str, list[str]] = error.value.message_dict
+    found: dict[str, list[str]] = error.value.fields
     assert all(message.endswith(".") for messages in found.values() for message in messages)
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingRun, User
 from experiments.services import grid
 from tests import cast
@@ -58,7 +58,7 @@ def test_what_is_no_list_stays_as_it_is(command: str) -> None:
     ],
 )
 def test_a_list_that_cannot_be_is_refused_with_what_to_do(command: str, says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(DomainError, match=says):
         grid.expanded(command)
 
 
@@ -74,9 +74,9 @@ def test_values_by_name_stand_in_place_of_what_the_command_has() -> None:
 
 @pytest.mark.parametrize("wrong", [{"lr": []}, {"": ["1"]}, {"--": ["1"]}, {"a b": ["1"]}, {"lr": [str(n) for n in range(101)]}])
 def test_a_grid_that_cannot_be_is_refused(wrong: dict[str, list[str]]) -> None:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(DomainError) as error:
         grid.combined("main.py", wrong)
-    assert set(error.value.message_dict) == {"grid"}
+    assert set(error.value.fields) == {"grid"}
 
 
 def made(project: Project, alice: User, version: DefinitionVersion, *commands: str, **said: Any) -> Experiment:
@@ -105,9 +105,9 @@ def test_runs_of_several_definitions_are_named_after_them_and_what_differs(proje
 
 def test_what_is_wrong_with_a_version_that_is_there_often_is_said_once(project: Project, alice: User) -> None:
     version = cast.definition(project, by=alice)
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(DomainError) as error:
         made(project, alice, version, "other.py", "other.py", "other.py")
-    assert len(error.value.message_dict["versions"]) == 1
-    with pytest.raises(ValidationError, match="201 runs are too many"):
+    assert len(error.value.fields["versions"]) == 1
+    with pytest.raises(DomainError, match="201 runs are too many"):
         made(project, alice, version, *["main.py"] * 201)
     assert not TrainingRun.objects.exists()

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import desired, fleet, joining, leases, own_machine, scheduling, version_standing
+from experiments.errors import DomainError
 from experiments.models import ClusterChange, Node, NodeToken, Project, RunState, TrainingRun, User
 from tests import cast
 from training_runtime.node import messages
@@ -119,18 +119,18 @@ def test_another_machine_changes_nothing_of_what_is_known_of_the_version(token: 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 64])
 def test_a_name_that_no_machine_can_have_is_refused(dora: User, name: str) -> None:
-    with pytest.raises(ValidationError, match="Letters, digits"):
+    with pytest.raises(DomainError, match="Letters, digits"):
         services.add_node(by=dora, name=name, now=NOW)
 
 
 def test_a_machine_with_the_studios_folders_or_at_work_gets_no_token(dora: User, token: NodeToken) -> None:
     cast.node("gamma", now=NOW)
-    with pytest.raises(ValidationError, match="shares the studio's folders"):
+    with pytest.raises(DomainError, match="shares the studio's folders"):
         services.add_node(by=dora, name="gamma", now=NOW)
     welcome = greet(token)
     assert isinstance(welcome, Welcome)
     assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
-    with pytest.raises(ValidationError, match="end edt-node there"):
+    with pytest.raises(DomainError, match="end edt-node there"):
         services.add_node(by=dora, name="beta", now=NOW + SECOND)
     assert NodeToken.objects.get(node_name="beta").digest == token.digest
 
@@ -285,7 +285,7 @@ def test_its_token_is_the_one_that_it_has_for_as_long_as_that_is_good(own: NodeT
 
 
 def test_no_other_machine_gets_a_token_under_its_name(dora: User) -> None:
-    with pytest.raises(ValidationError, match="local is the studio's own machine"):
+    with pytest.raises(DomainError, match="local is the studio's own machine"):
         services.add_node(by=dora, name="local", now=NOW)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import fleet, joining, pilots
+from experiments.errors import DomainError
 from experiments.models import Node, NodeToken, Pilot, PilotPool, Project, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
@@ -181,5 +181,5 @@ def test_what_is_given_back_or_unknown_is_deleted_and_others_are_left(
 
 
 def test_options_that_nobody_may_choose_are_refused_with_the_reason(pool: PilotPool, dora: User) -> None:
-    with pytest.raises(ValidationError, match="'--image' cannot be chosen here"):
+    with pytest.raises(DomainError, match="'--image' cannot be chosen here"):
         services.change_pool(pool, by=dora, options="--cpu=1 --image=elsewhere/any")

@@ -6,10 +6,10 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import desired, fleet, scheduling, snapshot
+from experiments.errors import DomainError
 from experiments.metrics import ingest
 from experiments.models import ClusterChange, ClusterRules, Node, Project, RunState, TrainingRun, User
 from tests import cast
@@ -100,9 +100,9 @@ def test_guests_keep_their_head_node_and_lose_the_slots_there(project: Project, 
 
 
 def test_one_that_is_heard_of_is_not_lost_and_a_name_must_be_typed(run: TrainingRun, dora: User) -> None:
-    with pytest.raises(ValidationError, match="type the node's name"):
+    with pytest.raises(DomainError, match="type the node's name"):
         lose(dora, typed="here")
-    with pytest.raises(ValidationError, match="gone is heard of"):
+    with pytest.raises(DomainError, match="gone is heard of"):
         lose(dora, now=NOW + SECOND)
     assert fresh(run).attempt == 1
     assert len(cast.slots_of(run)) == 4
@@ -127,9 +127,9 @@ def test_one_that_comes_back_is_told_first_and_what_it_says_of_the_past_is_ignor
 
 
 def test_a_machine_without_runs_can_be_removed_and_is_back_when_it_is_heard_of(run: TrainingRun, dora: User) -> None:
-    with pytest.raises(ValidationError, match="declare it lost first"):
+    with pytest.raises(DomainError, match="declare it lost first"):
         services.remove_node(gone(), by=dora, now=LATER)
-    with pytest.raises(ValidationError, match="is heard of"):
+    with pytest.raises(DomainError, match="is heard of"):
         services.remove_node(Node.objects.get(name="here"), by=dora, now=LATER)
     lose(dora)
     services.remove_node(gone(), by=dora, now=LATER)

@@ -6,10 +6,10 @@ import datetime as dt
 import uuid
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import environments, scheduling
+from experiments.errors import DomainError
 from experiments.models import (
     ClusterChange,
     DefinitionVersion,
@@ -47,8 +47,8 @@ def submit(project: Project, by: User, version: DefinitionVersion, now: dt.datet
     return services.run_experiment(made, by=by, now=now)[0]
 
 
-def message(caught: pytest.ExceptionInfo[ValidationError], field: str) -> str:
-    return " ".join(caught.value.message_dict[field])
+def message(caught: pytest.ExceptionInfo[DomainError], field: str) -> str:
+    return " ".join(caught.value.fields[field])
 
 
 def test_a_definition_has_what_is_offered_instead_of_what_its_zip_brings(project: Project, alice: User, dora: User) -> None:
@@ -130,11 +130,11 @@ def test_what_is_saved_unchanged_makes_no_version(dora: User) -> None:
     ],
 )
 def test_a_wrong_text_is_refused_with_its_line_before_it_is_saved(dora: User, text: str, said: str) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(DomainError) as caught:
         offer(dora, text=text)
     assert said in message(caught, "text")
     offered = offer(dora)
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(DomainError) as caught:
         services.change_named_environment(offered.environment, by=dora, name="vision", text=text)
     assert said in message(caught, "text")
     assert NamedVersion.objects.count() == 1
@@ -144,13 +144,13 @@ def test_names_are_one_of_a_kind_and_plain(dora: User) -> None:
     offer(dora)
     other = offer(dora, name="sound")
     for name in ("Vision", " vision "):
-        with pytest.raises(ValidationError) as caught:
+        with pytest.raises(DomainError) as caught:
             offer(dora, name=name)
         assert "already" in message(caught, "name")
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         services.change_named_environment(other.environment, by=dora, name="vision", text="tqdm")
     for name in ("", "#1", "a\nb#c", "x" * 61, "a:1"):
-        with pytest.raises(ValidationError) as caught:
+        with pytest.raises(DomainError) as caught:
             offer(dora, name=name)
         assert message(caught, "name")
 
@@ -169,7 +169,7 @@ def test_a_retired_one_is_chosen_by_nobody_new_and_who_has_it_goes_on(project: P
     offered = offer(dora)
     old = definition(project, alice, offered)
     services.retire_named_environment(offered.environment, by=dora, retired=True, now=NOW)
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(DomainError) as caught:
         definition(project, alice, offered, name="another")
     assert "not offered any more" in message(caught, "packages")
     went_on = services.add_version(old.definition, by=alice, command="main.py -v", packages=old.packages_choice)
@@ -182,7 +182,7 @@ def test_a_retired_one_is_chosen_by_nobody_new_and_who_has_it_goes_on(project: P
 
 @pytest.mark.parametrize("wrong", ["named:", "named:x", "named:-1", "named:²", f"named:{'9' * 30}", "named:0", "named", "mine"])
 def test_what_is_not_offered_is_refused(project: Project, alice: User, wrong: str) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(DomainError) as caught:
         services.create_definition(project, by=alice, name="x", upload=cast.zipped(), file_name="code.zip", packages=wrong)
     assert message(caught, "packages")
 
@@ -191,7 +191,7 @@ def test_one_that_a_version_has_is_not_deleted(project: Project, alice: User, do
     offered = offer(dora)
     version = definition(project, alice, offered)
     services.change_named_environment(offered.environment, by=dora, name="vision", text="pandas")
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(DomainError) as caught:
         services.delete_named_environment(offered.environment, by=dora)
     assert caught.value.messages == [
         "Versions of 1 training definition use it (lenet in Digits): retire it instead, then no other can choose it and who has it goes on."
@@ -199,7 +199,7 @@ def test_one_that_a_version_has_is_not_deleted(project: Project, alice: User, do
     services.delete_definition(version.definition, by=alice)
     services.delete_named_environment(offered.environment, by=dora)
     assert not NamedVersion.objects.exists()
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         definition(project, alice, offered)
 
 
@@ -214,7 +214,7 @@ def test_one_that_is_deleted_while_a_definition_is_made_is_refused(
         return checked(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(services.definitions, "_checked", slow)
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(DomainError) as caught:
         definition(project, alice, offered)
     assert "just been deleted" in message(caught, "packages")
 

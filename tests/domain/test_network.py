@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import scheduling
+from experiments.errors import DomainError
 from experiments.models import ClusterRules, DefinitionVersion, Node, Project, User
 from tests import cast
 from tests.domain.test_services import refused
@@ -51,7 +51,7 @@ def test_a_run_that_asks_is_not_begun_where_it_is_closed_and_says_what_to_do(pro
     version = asks(project, alice)
     experiment = cast.experiment(project, by=alice, versions=[version])
     close_to(project, by=dora)
-    with pytest.raises(ValidationError, match="ask an administrator to open it on the page Sharing"):
+    with pytest.raises(DomainError, match="ask an administrator to open it on the page Sharing"):
         services.run_experiment(experiment, by=alice)
     assert set(refused(lambda: cast.experiment(project, by=alice, versions=[version]))) == {"versions"}
     elsewhere = services.create_project(by=alice, name="Elsewhere")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from django.core import mail
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from experiments import access, services
+from experiments.errors import DomainError
 from experiments.models import Notification, NotificationKind, Project, RunState, TrainingRun, User
 from experiments.notifications import deliveries
 from experiments.runs import states
@@ -172,5 +172,5 @@ def test_e_mail_goes_where_it_was_chosen_and_only_where_the_studio_sends_any(run
 
 def test_e_mail_needs_an_address(alice: User) -> None:
     for email in ("", "nonsense"):
-        with pytest.raises(ValidationError):
+        with pytest.raises(DomainError):
             cast.choose_notifications(alice, ways={NotificationKind.COMPLETED: ["mail"]}, email=email)

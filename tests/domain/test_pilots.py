@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import fleet, joining, pilot_facts, pilots, scheduling, snapshot
 from experiments.cluster.providers import EngineProblem, Lease, Offer, Order, Standing
 from experiments.cluster.slurm import Slurm, seconds
+from experiments.errors import DomainError
 from experiments.models import (
     ClusterChange,
     Environment,
@@ -276,7 +276,7 @@ def test_with_at_most_none_all_are_emptied_and_then_the_pool_can_go(
     engine: Engine, pool: PilotPool, waiting: TrainingRun, dora: User
 ) -> None:
     pilots.look(NOW)
-    with pytest.raises(ValidationError, match="holds pilots"):
+    with pytest.raises(DomainError, match="holds pilots"):
         services.delete_pool(pool, by=dora)
     services.change_pool(pool, by=dora, most=0, now=NOW)
     pilots.look(NOW + 5 * SECOND)
@@ -309,7 +309,7 @@ def test_with_at_most_none_all_are_emptied_and_then_the_pool_can_go(
     ],
 )
 def test_what_cannot_be_is_refused_and_says_why(pool: PilotPool, dora: User, field: str, value: object, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(DomainError, match=words):
         services.change_pool(pool, by=dora, **{field: value})
 
 

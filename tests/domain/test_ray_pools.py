@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services, tasks
 from experiments.cluster import fleet, pilots, ray
+from experiments.errors import DomainError
 from experiments.models import Node, Pilot, PilotPool, Project, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
@@ -157,12 +157,12 @@ def test_what_is_given_back_or_unknown_is_stopped(dashboard: Dashboard, pool: Pi
 
 
 def test_options_that_nobody_may_choose_are_refused_with_the_reason(pool: PilotPool, dora: User) -> None:
-    with pytest.raises(ValidationError, match="'--runtime-env-json' cannot be chosen here"):
+    with pytest.raises(DomainError, match="'--runtime-env-json' cannot be chosen here"):
         services.change_pool(pool, by=dora, options="--entrypoint-num-cpus=1 --runtime-env-json={}")
 
 
 def test_a_pool_keeps_its_engine(pool: PilotPool, dora: User) -> None:
-    with pytest.raises(ValidationError, match="Nothing of a pool is called provider"):
+    with pytest.raises(DomainError, match="Nothing of a pool is called provider"):
         services.change_pool(pool, by=dora, provider="slurm")
-    with pytest.raises(ValidationError, match="Choose one of: Slurm, Ray"):
+    with pytest.raises(DomainError, match="Choose one of: Slurm, Ray"):
         services.create_pool(by=dora, name="other", provider="pbs", studio="https://s.example.org", slots=1, most=1)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from django.core.exceptions import ValidationError
 from django.http import Http404
 from django.utils import timezone
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.files import diskuse, modelstore, pruning, runfiles
 from experiments.models import Bundle, ClusterRules, ModelVersion, Project, RegisteredModel, Tombstone, TrainingRun, User
 from experiments.ops import installation
@@ -229,7 +229,7 @@ def test_an_alias_points_to_one_version_and_keeps_it_from_being_deleted(run: Tra
         lambda: services.delete_version(second, by=alice, now=NOW),
         lambda: services.delete_model(first.model, by=alice, now=NOW),
     ):
-        with pytest.raises(ValidationError, match="champion points to"):
+        with pytest.raises(DomainError, match="champion points to"):
             delete()
     services.drop_alias(first.model, by=bob, alias="champion", now=NOW)
     services.delete_version(second, by=alice, now=NOW)
@@ -253,15 +253,15 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_wrong_is_refused_beside_its_field_and_leaves_nothing(run: TrainingRun, alice: User, bound: Path, what: str) -> None:
     changes, field = REFUSED[what]
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(DomainError) as refused:
         register(run, alice, **changes)  # type: ignore[arg-type]
-    assert list(refused.value.message_dict) == [field]
+    assert list(refused.value.fields) == [field]
     assert (in_store(bound), list((bound / "tmp").iterdir()), RegisteredModel.objects.count()) == (set(), [], 0)
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(run: TrainingRun, alice: User, bound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))  # type: ignore[attr-defined]
-    with pytest.raises(ValidationError, match="disk is full"):
+    with pytest.raises(DomainError, match="disk is full"):
         register(run, alice)
     assert (in_store(bound), list((bound / "tmp").iterdir())) == (set(), [])
 
@@ -276,7 +276,7 @@ def test_a_project_that_takes_all_it_may_takes_no_version(run: TrainingRun, proj
     rules = ClusterRules.current()
     rules.project_disk = {str(project.pk): 0}
     rules.save()
-    with pytest.raises(ValidationError, match="of disk that it may take"):
+    with pytest.raises(DomainError, match="of disk that it may take"):
         register(run, alice)
 
 
@@ -285,7 +285,7 @@ def test_a_link_in_the_run_leads_nowhere(run: TrainingRun, alice: User, bound: P
     (runfiles.folder(run) / "model" / "link.pth").symlink_to(bound / "secrets" / "key.pth")
     (runfiles.folder(run) / "model" / "folder").symlink_to(bound / "secrets")
     for path in ("model/link.pth", "model/folder", "model/folder/key.pth"):
-        with pytest.raises(ValidationError):
+        with pytest.raises(DomainError):
             register(run, alice, path=path)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
 from experiments.cluster import scheduling
+from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.models import DefinitionVersion, Experiment, Node, Project, RunState, TrainingDefinition, TrainingRun, User
 from tests import cast
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.django_db
 
 
 def refused(call: Callable[[], Any]) -> dict[str, list[str]]:
-    """The fields and messages of the ValidationError that the call raises."""
-    with pytest.raises(ValidationError) as error:
+    """The fields and messages of the DomainError that the call raises."""
+    with pytest.raises(DomainError) as error:
         call()
-    found: dict[str, list[str]] = error.value.message_dict if hasattr(error.value, "error_dict") else {"": error.value.messages}
+    found: dict[str, list[str]] = error.value.by_field("")
     assert all(message.endswith(".") for messages in found.values() for message in messages)
     return found
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import selectors, services
 from experiments.cluster import desired, scheduling
+from experiments.errors import DomainError
 from experiments.metrics import ingest
 from experiments.models import ClusterRules, GenerationRecord, Node, Project, RunState, TrainingRun, User
 from experiments.runs import states
@@ -55,9 +55,9 @@ def spec_of(run: TrainingRun, node: Node) -> RunSpec:
 
 
 def refused(do: Callable[[], Any]) -> dict[str, list[str]]:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(DomainError) as error:
         do()
-    return error.value.message_dict
+    return error.value.fields
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from experiments import services, triggers
 from experiments.accounts import signatures
+from experiments.errors import DomainError
 from experiments.models import Experiment, Membership, Project, TrainingRun, Trigger, TriggerDelivery, User
 from experiments.services import triggers as verbs
 from tests import cast
@@ -184,9 +184,9 @@ def test_what_cannot_be_made_says_why(experiment: Experiment, bob: User, charlie
         ({"event": "call", "experiment": other}, "experiment"),
         ({"event": "never", "experiment": experiment}, "event"),
     ):
-        with pytest.raises(ValidationError) as raised:
+        with pytest.raises(DomainError) as raised:
             services.create_trigger(project, by=bob, now=timezone.now(), **said)
-        assert set(raised.value.message_dict) == {field}
+        assert set(raised.value.fields) == {field}
 
 
 def test_the_page_makes_one_shows_its_secret_once_and_deletes_it(experiment: Experiment, bob: User, victor: User) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.db import connection
 from django.utils import timezone
 
 from experiments import services
 from experiments.cluster import desired, scheduling
 from experiments.definitions import variables
+from experiments.errors import DomainError
 from experiments.models import EnvironmentVariable, RunState, TrainingRun
 from tests import cast
 from training_runtime import protocol
@@ -123,14 +123,14 @@ def test_a_secret_of_another_key_fails_a_run_that_has_not_begun_and_says_what_to
 @pytest.mark.parametrize("name", ["", "1A", "A-B", "Ä", "A B", "LD_PRELOAD", "PYTHONPATH", "PATH", "RESULT_DIR", "EDT_HOME", "RANK"])
 @pytest.mark.parametrize("secret", [True, False])
 def test_names_that_are_none_or_are_the_studios_are_refused(project, alice, name, secret):
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(DomainError) as refused:
         services.set_variable(project, by=alice, name=name, value="long enough", secret=secret)
-    assert list(refused.value.message_dict) == ["name"]
+    assert list(refused.value.fields) == ["name"]
 
 
 @pytest.mark.parametrize("name", ["MASTER_ADDR", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "DLI_MORE", "WMLA_NWORKER"])
 def test_names_that_workers_get_are_refused(project, alice, name):
-    with pytest.raises(ValidationError, match="for each worker its own"):
+    with pytest.raises(DomainError, match="for each worker its own"):
         services.set_variable(project, by=alice, name=name, value="1", secret=False)
 
 
@@ -140,13 +140,13 @@ def test_names_that_people_use_are_taken(project, alice, name):
 
 
 def test_a_setting_of_the_studio_is_no_secret(project, alice):
-    with pytest.raises(ValidationError, match="make it a plain variable"):
+    with pytest.raises(DomainError, match="make it a plain variable"):
         services.set_variable(project, by=alice, name="EDT_CHECKPOINT_MINUTES", value="1234", secret=True)
 
 
 @pytest.mark.parametrize("value", ["", "abc", " abc \n", "a\nbc\n"])
 def test_what_could_not_be_hidden_is_no_secret(project, alice, value):
-    with pytest.raises(ValidationError, match="at least 4 characters"):
+    with pytest.raises(DomainError, match="at least 4 characters"):
         services.set_variable(project, by=alice, name="TOKEN", value=value, secret=True)
     assert services.set_variable(project, by=alice, name="TOKEN", value=value, secret=False)
 
@@ -159,16 +159,16 @@ def test_a_value_comes_as_it_was_typed(project, alice):
 
 
 def test_they_are_limited_in_number_and_size(project, alice):
-    with pytest.raises(ValidationError, match="at most 16000"):
+    with pytest.raises(DomainError, match="at most 16000"):
         services.set_variable(project, by=alice, name="A", value="x" * 16_001, secret=False)
     for name in ("A", "B"):
         services.set_variable(project, by=alice, name=name, value="x" * 15_900, secret=False)
-    with pytest.raises(ValidationError, match="32000 characters in all"):
+    with pytest.raises(DomainError, match="32000 characters in all"):
         services.set_variable(project, by=alice, name="C", value="x" * 300, secret=False)
     services.set_variable(project, by=alice, name="B", value="small again", secret=False)
     for number in range(98):
         services.set_variable(project, by=alice, name=f"N{number}", value="1", secret=False)
-    with pytest.raises(ValidationError, match="100 variables already"):
+    with pytest.raises(DomainError, match="100 variables already"):
         services.set_variable(project, by=alice, name="C", value="1", secret=False)
     services.set_variable(project, by=alice, name="N1", value="2", secret=False)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from django.core.exceptions import ValidationError
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.models import (
@@ -100,7 +100,7 @@ def test_who_has_left_the_project_hears_no_more_of_it(run: TrainingRun, project:
 
 @pytest.mark.parametrize(("metric", "threshold"), [("loss", 1.0), ("valid loss", 1.0), ("train ", 1.0), ("train loss", float("nan"))])
 def test_what_no_metric_can_cross_is_refused(metric: str, threshold: float, run: TrainingRun, alice: User) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         watches.watch_metric(run, by=alice, metric=metric, above=True, threshold=threshold)
 
 
@@ -108,12 +108,12 @@ def test_there_is_an_end_to_thresholds(run: TrainingRun, alice: User) -> None:
     for threshold in range(watches.MOST_WATCHES):
         watches.watch_metric(run, by=alice, metric="train loss", above=True, threshold=threshold)
     watches.watch_metric(run, by=alice, metric="train loss", above=True, threshold=0)
-    with pytest.raises(ValidationError, match="remove one first"):
+    with pytest.raises(DomainError, match="remove one first"):
         watches.watch_metric(run, by=alice, metric="train loss", above=True, threshold=-1)
     services.stop_run(run, by=alice)
     run.refresh_from_db()
     MetricWatch.objects.all().delete()
-    with pytest.raises(ValidationError, match="has ended"):
+    with pytest.raises(DomainError, match="has ended"):
         watches.watch_metric(run, by=alice, metric="train loss", above=True, threshold=1)
 
 
@@ -175,12 +175,12 @@ def test_an_experiment_is_made_with_thresholds_and_a_copy_takes_along_ones_own(p
 def test_thresholds_of_an_experiment_have_the_limits_of_a_runs(run: TrainingRun, project: Project, alice: User) -> None:
     version, many = run.version, [Crossing("train loss", True, float(n)) for n in range(watches.MOST_WATCHES + 1)]
     for wrong in ([Crossing("loss", True, 1.0)], [Crossing("train loss", True, float("inf"))], many):
-        with pytest.raises(ValidationError) as refused:
+        with pytest.raises(DomainError) as refused:
             services.create_experiment(project, by=alice, name="rates", versions=[version], thresholds=wrong)
-        assert list(refused.value.message_dict) == ["thresholds"]
+        assert list(refused.value.fields) == ["thresholds"]
     for crossing in many[:-1]:
         watches.watch_experiment(run.experiment, by=alice, metric=crossing.metric, above=True, threshold=crossing.threshold)
-    with pytest.raises(ValidationError, match="remove one first"):
+    with pytest.raises(DomainError, match="remove one first"):
         watches.watch_experiment(run.experiment, by=alice, metric="train loss", above=True, threshold=-1)
-    with pytest.raises(ValidationError, match="Name a curve"):
+    with pytest.raises(DomainError, match="Name a curve"):
         watches.watch_experiment(run.experiment, by=alice, metric="loss", above=True, threshold=1)

@@ -7,10 +7,10 @@ import uuid
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils import timezone
 
+from experiments.errors import DomainError
 from experiments.files import pruning
 from experiments.models import Notification, Project, RunComment, TrainingRun, User
 from experiments.services import comments
@@ -125,5 +125,5 @@ def test_the_api_does_the_same(run: TrainingRun, bob: User, alice: User, victor:
 
 
 def test_too_long_a_text_is_refused(run: TrainingRun, bob: User) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         comments.add_comment(run, by=bob, text="x" * 4001)

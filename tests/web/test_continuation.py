@@ -6,12 +6,12 @@ import uuid
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils import timezone
 
 from experiments import services
 from experiments.cluster import desired, scheduling
+from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.models import RunState, TrainingRun, User
 from tests import cast
@@ -48,20 +48,20 @@ def test_the_same_form_sent_twice_makes_one_run(ended: TrainingRun, alice: User)
 
 
 def test_a_live_run_and_one_without_a_checkpoint_are_not_continued(ended: TrainingRun, project: Any, alice: User) -> None:
-    with pytest.raises(ValidationError, match="has not ended"):
+    with pytest.raises(DomainError, match="has not ended"):
         services.continue_run(cast.run(project, by=alice, name="live"), by=alice)
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         services.continue_run(ended, by=alice, command="nothing.py")
     checkpoint = runfiles.folder(ended) / "checkpoint" / "engine.pt"
     checkpoint.unlink()
     checkpoint.symlink_to("/etc/passwd")
-    with pytest.raises(ValidationError, match="no checkpoint"):
+    with pytest.raises(DomainError, match="no checkpoint"):
         services.continue_run(ended, by=alice)
 
 
 def test_what_another_run_waits_for_is_not_deleted(ended: TrainingRun, alice: User) -> None:
     run = services.continue_run(ended, by=alice)
-    with pytest.raises(ValidationError, match="has not begun"):
+    with pytest.raises(DomainError, match="has not begun"):
         services.delete_run(ended, by=alice)
     services.stop_run(run, by=alice)
     services.delete_run(ended, by=alice)

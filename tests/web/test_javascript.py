@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from playwright.sync_api import Browser, Page, Route
 
+from experiments.errors import DomainError
 from experiments.logs.terminal import shown
 from experiments.services.grid import expanded
 from experiments.templatetags import studio
@@ -127,7 +127,7 @@ def test_what_is_typed_in_a_field_comes_back_and_makes_as_many_runs(typed: str, 
     command = f"main.py --x {call('grid.js', 'quoted', word)}"
     try:
         runs = len(expanded(command))
-    except ValidationError as refused:
+    except DomainError as refused:
         raise AssertionError(command) from refused
     assert call("grid.js", "count", command) == runs == len([part for part in ("sgd", "0.3") if part in typed]) * 2 + 1
 

@@ -7,7 +7,6 @@ import threading
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -125,10 +124,10 @@ def test_only_so_many_passwords_are_checked_at_a_time(alice: User, monkeypatch: 
     monkeypatch.setattr(logins, "TURN_S", 0.0)
     first, second = logins.Attempt("alice", "192.0.2.1"), logins.Attempt("alice", "192.0.2.2")
     with (
-        logins.checking(first, now=timezone.now()),
-        pytest.raises(ValidationError, match="try again"),
-        logins.checking(second, now=timezone.now()),
+        logins.checking(first, now=timezone.now(), wrong=ValueError),
+        pytest.raises(logins.HeldUp, match="try again"),
+        logins.checking(second, now=timezone.now(), wrong=ValueError),
     ):
         pytest.fail("both were looked at")
-    with logins.checking(second, now=timezone.now()):
+    with logins.checking(second, now=timezone.now(), wrong=ValueError):
         pass

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 from mlflow import MlflowClient, MlflowException
 
 from experiments import services
 from experiments.cluster import scheduling
+from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.models import ClusterRules, Metric, Node, Project, RunState, TrainingRun, User
@@ -200,7 +200,7 @@ def test_no_plan_knows_it(run: TrainingRun, project: Project, alice: User) -> No
         lambda: services.run_experiment(run.experiment, by=alice),
         lambda: services.delete_definition(run.version.definition, by=alice),
     ):
-        with pytest.raises(ValidationError):
+        with pytest.raises(DomainError):
             do()
     assert Node.objects.count() == 1 and ClusterRules.objects.count() == 1
 
@@ -221,7 +221,7 @@ def test_it_is_deleted_as_every_run_and_nothing_else_is(run: TrainingRun, projec
     other = outside.begin_run(project, by=alice, name="stays", began_at=NOW, now=NOW)
     for each in (run, other):
         outside.receive_file(each, "artifacts/a.txt", io.BytesIO(b"kept"))
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         services.delete_run(run, by=alice)
     outside.end_run(run, "completed", by=alice, at=NOW, now=NOW)
     services.delete_run(run, by=alice)
@@ -232,7 +232,7 @@ def test_it_is_deleted_as_every_run_and_nothing_else_is(run: TrainingRun, projec
 
 def test_a_file_that_is_too_large_leaves_nothing(run: TrainingRun, settings: object) -> None:
     settings.EDT_MAX_UPLOAD_BYTES = 10  # type: ignore[attr-defined]
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         outside.receive_file(run, "artifacts/a.txt", io.BytesIO(bytes(11)))
     assert list((runfiles.folder(run) / "artifacts").iterdir()) == []
 

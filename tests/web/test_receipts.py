@@ -10,12 +10,12 @@ import uuid
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
 from edt_client import receipts as client
 from experiments import services
+from experiments.errors import DomainError
 from experiments.metrics import ingest
 from experiments.models import Project, StateDigest, TrainingRun, User
 from experiments.runs import seals
@@ -245,11 +245,11 @@ def test_viewers_read_receipts_and_reproduce_nothing_and_strangers_see_neither(
 
 
 def test_a_run_is_not_reproduced_while_it_lives_or_where_its_beginning_is_gone(run: TrainingRun, alice: User) -> None:
-    with pytest.raises(ValidationError, match="has not ended"):
+    with pytest.raises(DomainError, match="has not ended"):
         again(run, alice)
     trained(run, {1: A})
     TrainingRun.objects.filter(pk=run.pk).update(continues=999_999)
-    with pytest.raises(ValidationError, match="last checkpoint of run 999999"):
+    with pytest.raises(DomainError, match="last checkpoint of run 999999"):
         again(run, alice)
 
 

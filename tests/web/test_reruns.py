@@ -6,12 +6,12 @@ import uuid
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 from playwright.sync_api import expect
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.models import Project, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
@@ -88,7 +88,7 @@ def test_a_later_version_of_its_definition_can_be_run_and_another_definitions_ca
     assert [made.version_id for made in others(run)] == [run.version_id, newer.pk], answer.content
     other = cast.definition(definition.project, by=alice, name="other")
     assert "id_version_error" in as_(alice).post(reverse("run_with_changes", args=[run.pk]), form(version=other.pk)).content.decode()
-    with pytest.raises(ValidationError, match="another training definition"):
+    with pytest.raises(DomainError, match="another training definition"):
         services.run_with_changes(run, by=alice, version=other)
 
 

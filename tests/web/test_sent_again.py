@@ -6,10 +6,10 @@ import uuid
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.urls import reverse
 
 from experiments import services
+from experiments.errors import DomainError
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
 from tests.conftest import Said
@@ -83,10 +83,10 @@ def test_an_experiment_whose_runs_cannot_begin_is_not_left_behind(
     from experiments.services import experiments as verbs
 
     def gone(*_: Any, **__: Any) -> None:
-        raise ValidationError({"source_folder": ["There is no folder digits any more."]})
+        raise DomainError({"source_folder": ["There is no folder digits any more."]})
 
     monkeypatch.setattr(verbs, "run_experiment", gone)
-    with pytest.raises(ValidationError):
+    with pytest.raises(DomainError):
         services.create_and_run(project, by=alice, name="x", versions=[version])
     assert not Experiment.objects.exists()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from experiments.accounts.passwords import give_password
 from experiments.cluster import isolation
+from experiments.errors import DomainError
 from training_runtime.scheduling.isolation import REMEDY
 
 
@@ -24,8 +24,8 @@ class Command(BaseCommand):
     def handle(self, *, username: str, staff: bool, **_: Any) -> None:
         try:
             password = give_password(username, staff=staff)
-        except ValidationError as error:
-            raise CommandError(" ".join(error.messages)) from None
+        except DomainError as error:
+            raise CommandError(str(error)) from None
         self.stdout.write(f"{username}  {password}")
         if closed := isolation.closed_machines():
             where = ", ".join(f"{node.name} ({node.sandbox_level})" for node in closed)
