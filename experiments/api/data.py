@@ -73,7 +73,7 @@ class Folder(Schema):
     total: int
 
 
-def shown(request: HttpRequest, row: Row) -> DataAsset:
+def data_asset_response(request: HttpRequest, row: Row) -> DataAsset:
     """`row`: of `selectors.data.in_their_series`, or any, which is then looked up there."""
     if not hasattr(row, "newest_id"):
         row = selector.in_their_series(Row.objects.filter(pk=row.pk)).get()
@@ -100,21 +100,21 @@ def shown(request: HttpRequest, row: Row) -> DataAsset:
 def data_of_project(request: HttpRequest, project: int, page: Asked) -> Page[DataAsset]:
     """Its data sets, each by its newest version."""
     found = access.project(person(request), project)
-    return newest(selector.newest(found.data_assets.all()), page, lambda row: shown(request, row))
+    return newest(selector.newest(found.data_assets.all()), page, lambda row: data_asset_response(request, row))
 
 
 @router.get("/data/{int:data}", response=DataAsset)
 def data_asset(request: HttpRequest, data: int) -> DataAsset:
-    return shown(request, access.data_asset(person(request), data))
+    return data_asset_response(request, access.data_asset(person(request), data))
 
 
 @router.patch("/data/{int:data}", response=DataAsset)
 def change_data(request: HttpRequest, data: int, body: DataChange) -> DataAsset:
     user = person(request)
     found = access.data_asset(user, data, need="write")
-    unchanged(request, shown(request, found))
+    unchanged(request, data_asset_response(request, found))
     name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
-    return shown(request, services.update_asset(found, by=user, name=name, description=text))
+    return data_asset_response(request, services.update_asset(found, by=user, name=name, description=text))
 
 
 @router.delete("/data/{int:data}", response={204: None})

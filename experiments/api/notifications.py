@@ -13,7 +13,7 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import all_of, themselves
 from experiments.api.paging import Asked, Page, newest
-from experiments.api.schemas import Body, Said
+from experiments.api.schemas import ActionResult, Body
 from experiments.models import Notification as Row
 from experiments.models import NotificationKind, User
 from experiments.models import Webhook as Hook
@@ -145,9 +145,9 @@ def delete_webhook(request: HttpRequest, webhook: int) -> Status[None]:
     return Status(204, None)
 
 
-@router.post("/webhooks/{int:webhook}/test", response={202: Said})
-def try_webhook(request: HttpRequest, webhook: int) -> Status[Said]:
+@router.post("/webhooks/{int:webhook}/test", response={202: ActionResult})
+def try_webhook(request: HttpRequest, webhook: int) -> Status[ActionResult]:
     """Send it a word."""
     user = all_of(request)
     services.try_webhook(access.webhook(user, webhook), by=user, now=timezone.now())
-    return Status(202, Said(detail="A test is on its way: `last_outcome` says in a moment how it went."))
+    return Status(202, ActionResult(detail="A test is on its way: `last_outcome` says in a moment how it went."))

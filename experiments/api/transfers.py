@@ -56,7 +56,7 @@ class ReceivedBytes(Schema):
     received: int
 
 
-def _shown(request: HttpRequest, row: Row) -> Import:
+def _import_response(request: HttpRequest, row: Row) -> Import:
     (received,) = datastore.received(row.key, 1) if row.state == Row.State.ARRIVING else (row.size_bytes,)
     return Import(
         id=row.pk,
@@ -89,7 +89,7 @@ def export_project(request: HttpRequest, project: int) -> HttpResponseBase:
 @router.get("/projects/imports", response=Page[Import])
 def project_imports(request: HttpRequest, page: Asked) -> Page[Import]:
     """Those of the caller."""
-    return newest(Row.objects.filter(created_by=all_of(request)), page, lambda row: _shown(request, row))
+    return newest(Row.objects.filter(created_by=all_of(request)), page, lambda row: _import_response(request, row))
 
 
 @router.post("/projects/imports", response={201: Import})
@@ -97,13 +97,16 @@ def begin_import(request: HttpRequest, body: NewImport) -> Status[Import]:
     """Announce the archive of a project. It becomes a new one, which the caller administers."""
     user, key = all_of(request), idempotency_key(request)
     return Status(
-        201, _shown(request, imports.begin_import(by=user, file_name=body.file, size_bytes=body.size, name=body.name, idempotency_key=key))
+        201,
+        _import_response(
+            request, imports.begin_import(by=user, file_name=body.file, size_bytes=body.size, name=body.name, idempotency_key=key)
+        ),
     )
 
 
 @router.get("/projects/imports/{int:imported}", response=Import)
 def project_import(request: HttpRequest, imported: int) -> Import:
-    return _shown(request, _mine(request, imported))
+    return _import_response(request, _mine(request, imported))
 
 
 @router.put(
@@ -124,7 +127,7 @@ def send_archive(request: HttpRequest, imported: int, offset: Annotated[int, Que
 def finish_import(request: HttpRequest, imported: int) -> Import:
     """Have it taken in; `state` says what becomes of it. Sent again, it answers the same."""
     found = _mine(request, imported)
-    return _shown(request, imports.finish_archive(found))
+    return _import_response(request, imports.finish_archive(found))
 
 
 @router.delete("/projects/imports/{int:imported}", response={204: None})

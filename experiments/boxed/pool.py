@@ -270,7 +270,7 @@ def _line(at: socket.socket, deadline: float, most_bytes: int) -> bytes:
         if not piece or b"\n" in piece:
             return b"".join(pieces).partition(b"\n")[0]
         if size > most_bytes:
-            raise Unreadable(f"more than {_shown(most_bytes)} came of it")
+            raise Unreadable(f"more than {_format_size(most_bytes)} came of it")
 
 
 def _end(pidfd: int, *, writes: bool) -> None:
@@ -298,7 +298,7 @@ def _believed(line: bytes, limits: Limits) -> object:
 def _tell(said: Mapping[str, object], limits: Limits) -> NoReturn:
     failed, number = said.get("failed"), said.get("number")
     if failed == "memory":
-        raise Unreadable(f"it needs more memory than {_shown(limits.memory_bytes)}")
+        raise Unreadable(f"it needs more memory than {_format_size(limits.memory_bytes)}")
     if failed == "depth":
         raise Unreadable("it is nested too deeply")
     if failed == "system" and isinstance(number, int) and 0 < number < 4096:
@@ -314,5 +314,5 @@ def _tell(said: Mapping[str, object], limits: Limits) -> NoReturn:
     raise Unreadable(BROKEN)
 
 
-def _shown(size_bytes: int) -> str:
+def _format_size(size_bytes: int) -> str:
     return f"{size_bytes >> 20} MiB"

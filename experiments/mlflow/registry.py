@@ -43,14 +43,14 @@ def create(user: User, said: Said) -> dict[str, Any]:
 
 
 def get(user: User, said: Said) -> dict[str, Any]:
-    return {"registered_model": _shown(_model(user, said))}
+    return {"registered_model": _model_response(_model(user, said))}
 
 
 def search(user: User, said: Said) -> dict[str, Any]:
     found, (kind, value) = registry.models_for(user), _condition(said)
     if kind == "run_id":
         refuse("Models are searched by name = '...' alone, or not at all.")
-    return {"registered_models": [_shown(each) for each in (found.filter(name=value) if kind else found)[:MOST]]}
+    return {"registered_models": [_model_response(each) for each in (found.filter(name=value) if kind else found)[:MOST]]}
 
 
 def latest(user: User, said: Said) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def set_version_tag(user: User, said: Said) -> dict[str, Any]:
 
 def files(user: User, path: str) -> list[dict[str, Any]]:
     """What is in a folder of a version; `path`: below models/, ID/NUMBER/FOLDER."""
-    found, below = _place(user, path)
+    found, below = _parse_artifact_path(user, path)
     top, entries = f"{below}/" if below else "", dict[str, int | None]()
     for each in found.files.all():
         if each.path.startswith(top):
@@ -127,11 +127,11 @@ def files(user: User, path: str) -> list[dict[str, Any]]:
 
 
 def file(request: HttpRequest, user: User, path: str) -> HttpResponseBase:
-    found, below = _place(user, path)
+    found, below = _parse_artifact_path(user, path)
     return file_of(request, found, below)
 
 
-def _place(user: User, path: str) -> tuple[ModelVersion, str]:
+def _parse_artifact_path(user: User, path: str) -> tuple[ModelVersion, str]:
     number, _, rest = path.strip("/").partition("/")
     which, _, below = rest.partition("/")
     return registry.version_of(access.registered_model(user, outside.number(number)), which), below
@@ -162,7 +162,7 @@ def _condition(said: Said) -> tuple[str, str]:
     return match[1].lower(), match[2]
 
 
-def _shown(model: RegisteredModel) -> dict[str, Any]:
+def _model_response(model: RegisteredModel) -> dict[str, Any]:
     newest = registry.versions_of(model).first()
     return {
         "name": model.name,

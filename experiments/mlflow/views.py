@@ -90,7 +90,7 @@ def artifacts(request: HttpRequest) -> HttpResponseBase:
     if asked.startswith(MODELS):
         assert isinstance(request.user, User)
         return JsonResponse({"files": registry.files(request.user, asked.removeprefix(MODELS))})
-    run, path = _place(request, asked)
+    run, path = _parse_artifact_path(request, asked)
     return JsonResponse({"files": _files(run, path)})
 
 
@@ -101,7 +101,7 @@ def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
     if path.startswith(MODELS) and request.method != "PUT":
         assert isinstance(request.user, User)
         return registry.file(request, request.user, path.removeprefix(MODELS))
-    run, below = _place(request, path, need="write" if request.method == "PUT" else "read")
+    run, below = _parse_artifact_path(request, path, need="write" if request.method == "PUT" else "read")
     if request.method == "PUT":
         outside.receive(run, below, cast(BinaryIO, request))
         return JsonResponse({})
@@ -112,7 +112,7 @@ def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
     return downloads.attachment(request, opened, name=below.rpartition("/")[2])
 
 
-def _place(request: HttpRequest, path: str, *, need: access.Need = "read") -> tuple[TrainingRun, str]:
+def _parse_artifact_path(request: HttpRequest, path: str, *, need: access.Need = "read") -> tuple[TrainingRun, str]:
     """The run of a path below the artifact store (runs/7/...), and what follows."""
     top, _, rest = path.strip("/").partition("/")
     number, _, below = rest.partition("/")

@@ -72,7 +72,7 @@ def of_run(run: TrainingRun, *, now: dt.datetime) -> RunNow:
 
 
 def _device(slot: Slot) -> tuple[int, str, int]:
-    return slot.node_id, slot.device, slot.place
+    return slot.node_id, slot.device, slot.device_index
 
 
 def of_grants(grants: Mapping[int, Grant], *, now: dt.datetime) -> dict[int, Present]:

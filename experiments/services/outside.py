@@ -63,7 +63,7 @@ def begin_run(
     """It runs from then on. Fields: name, started_at."""
     _in_time(began_at, "started_at", since=EARLIEST, now=now)
     clean, reason = checks.name(name, limit=RUN_NAME_LIMIT), f"{by.username} logs it from outside."
-    bundle = bundles.keep(_code(), file_name=f"{FILE_NAME}.zip")
+    bundle = bundles.store_bundle(_code(), file_name=f"{FILE_NAME}.zip")
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # it is not deleted meanwhile, nor are there two of the rows below
         if before := checks.same_request(TrainingRun.objects.filter(submitted_by=by), idempotency_key):

@@ -24,7 +24,7 @@ SIGNATURE, TABLE, STORY = (
     "a story from its beginning to its end",
 )
 LONGER_FUNCTIONS = {
-    "experiments.cluster.snapshot.take": "one query after the other under one lock",
+    "experiments.cluster.snapshot.take_snapshot": "one query after the other under one lock",
     "experiments.transfer.described.run": TABLE,
     "experiments.wmla.applications.application": TABLE,
     "training_runtime.elastic.driver.coordinator._handle": "a branch for each report; the type checker sees that none is left out",

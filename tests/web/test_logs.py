@@ -270,12 +270,12 @@ def test_a_new_workers_log_appears_among_the_names(studio: Seeded, as_: As) -> N
     ],
 )
 def test_a_log_is_shown_as_it_stands_on_a_terminal(text: str, stands: str, up: int) -> None:
-    assert terminal.shown(text) == terminal.Screen(stands, up)
+    assert terminal.render_screen(text) == terminal.Screen(stands, up)
 
 
 def test_a_log_that_is_made_to_be_slow_is_shown_all_the_same() -> None:
-    assert terminal.shown("\r" * 300_000 + "x") == terminal.Screen("x")
-    assert terminal.shown("\x1b[1mx" * 50_000) == terminal.Screen("x" * 50_000)
+    assert terminal.render_screen("\r" * 300_000 + "x") == terminal.Screen("x")
+    assert terminal.render_screen("\x1b[1mx" * 50_000) == terminal.Screen("x" * 50_000)
 
 
 def test_a_progress_bar_is_one_line_of_the_log_and_all_of_it_in_the_download(studio: Seeded, as_: As) -> None:

@@ -184,10 +184,10 @@ def test_the_first_difference_is_found(run: TrainingRun, alice: User, as_: As) -
 def test_a_value_that_is_missing_or_no_number_is_a_difference_too(run: TrainingRun, alice: User) -> None:
     trained(run, {1: A})
     made = trained(again(run, alice), {})
-    assert reproductions.figures(run, made).curves == 0
+    assert reproductions.compare_curves(run, made).curves == 0
     cast.write_journal(made, cast.step(1, loss=float("nan")), cast.step(5, loss=0.2))
     ingest.catch_up(made.pk, now=NOW)
-    assert reproductions.figures(run, made).apart == ("train loss", 1, 1.0, None)
+    assert reproductions.compare_curves(run, made).apart == ("train loss", 1, 1.0, None)
 
 
 def test_what_they_were_not_given_alike_is_said(run: TrainingRun, alice: User, as_: As) -> None:

@@ -136,19 +136,19 @@ class FabricModel:
 
     def _job(self, config: TrainConfig, epochs: int, batch_size: int) -> Job:
         assert self.datasets_function is not None
-        parts = frameworks.parts(self, self.backend, seed=config.seed, batch_size=batch_size)
+        components = frameworks.training_components(self, self.backend, seed=config.seed, batch_size=batch_size)
         return Job(
-            parts=parts,
+            components=components,
             datasets=self.datasets_function,
             epochs=epochs,
             batch_size=batch_size,
             config=config,
-            collate=self.fn_batch_collate or parts.collate,
+            collate=self.fn_batch_collate or components.collate,
             train_function=self.fn_step_train,
             test_function=self.fn_test,
             worker_logger=self.worker_logger_callback,
             user_callbacks=self.user_callbacks,
-            schedulers=schedulers_of(parts.optimizer),
+            schedulers=schedulers_of(components.optimizer),
             save_to_onnx=self.save_to_onnx,
         )
 

@@ -48,7 +48,7 @@ class CollectiveReduce(Exchange):
         way: type[Way] | None = None,
     ) -> None:
         super().__init__(segment, parameters, device, on_device=True, others=others, own_step=own_step)
-        self.buckets = buckets.plan(places(parameters, segment.layout.flat_buffers), bucket_bytes)
+        self.buckets = buckets.plan(parameter_spans(parameters, segment.layout.flat_buffers), bucket_bytes)
         self._address, self._way = address, way
         self._meeting: Meeting | None = None
         self._peers: BucketExchange | None = None
@@ -200,12 +200,12 @@ class CollectiveReduce(Exchange):
         self._begin_sending(range(0), 0)
 
 
-def places(parameters: Sequence[torch.Tensor], flat_buffers: Sequence[FlatBuffer]) -> list[buckets.Place]:
+def parameter_spans(parameters: Sequence[torch.Tensor], flat_buffers: Sequence[FlatBuffer]) -> list[buckets.ParameterSpan]:
     """Where each parameter lies in a row of these flat buffers."""
     number: Mapping[torch.dtype, int] = {flat.dtype: i for i, flat in enumerate(flat_buffers)}
     ends, found = [0] * len(flat_buffers), []
     for p in parameters:
         flat_buffer, size = number[p.dtype], padded(p)
-        found.append(buckets.Place(flat_buffer, ends[flat_buffer], size, p.dtype.itemsize))
+        found.append(buckets.ParameterSpan(flat_buffer, ends[flat_buffer], size, p.dtype.itemsize))
         ends[flat_buffer] += size
     return found

@@ -192,7 +192,7 @@ class Line:
             elif kind == "name":
                 self.files.expect(length)
             elif kind == "file":
-                self.files.take(length)
+                self.files.receive_file(length)
             else:
                 raise ProtocolError(f"{kind!r} came when the training had begun")
 

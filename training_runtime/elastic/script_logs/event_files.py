@@ -123,7 +123,7 @@ def _event(event: bytes, at: int, found: _Found) -> None:
             values += [_value(one.data, at + each.at + one.at) for one in inside]
     t = t if math.isfinite(t) else 0.0
     for value in values:
-        _take(value, step, t, found)
+        _add_value(value, step, t, found)
 
 
 def _value(message: bytes, at: int) -> _Value:
@@ -159,7 +159,7 @@ def _plugin(metadata: bytes) -> tuple[str, bytes]:
     return name, content
 
 
-def _take(value: _Value, step: int, t: float, found: _Found) -> None:
+def _add_value(value: _Value, step: int, t: float, found: _Found) -> None:
     """A writer may name the plugin at a tag's first value only: then what it is shows by what is in it."""
     if not value.tag:
         return

@@ -63,7 +63,7 @@ class Local:
         while batch.end_offset > self._offset:
             self._offset = batch.end_offset
             for line in batch.lines:
-                self._take(line)
+                self._apply_event(line)
             batch = journal.read(self._journal, self._offset, final=ended)
         self._stream()
         if ended:  # not before: much may follow the last line of the journal
@@ -72,7 +72,7 @@ class Local:
                 self._seen.reason = self._last_line or f"its process ended with status {self._process.returncode}"
         return self._seen
 
-    def _take(self, line: journal.Line) -> None:
+    def _apply_event(self, line: journal.Line) -> None:
         event, seen = line.event, self._seen
         if isinstance(event, journal.Started):
             seen.epochs, seen.steps = event.epochs, event.epochs * event.steps_per_epoch

@@ -182,7 +182,7 @@ def _take_weights(fabric: Any, trainer: Trainer, seen: Seen, scratch: Path) -> s
     except pickle.UnpicklingError as error:
         raise UserError(NOT_PLAIN.format(error)) from error
     try:
-        frameworks.parts(fabric, fabric.backend, seed=0, batch_size=1).model.load_state_dict(state)
+        frameworks.training_components(fabric, fabric.backend, seed=0, batch_size=1).model.load_state_dict(state)
     except RuntimeError as error:
         raise UserError(f"the weights of {trainer.title.lower()} are not those of this model: {error}") from error
     return TAKEN.format(seen.step)
