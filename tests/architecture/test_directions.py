@@ -69,6 +69,7 @@ PURE += (
     "training_runtime.host.meter.disk_values",
     "training_runtime.host.spares.spare_plan",
 )
+PURE += ("training_runtime.elastic.driver.reclaim",)
 PURE += (
     "training_runtime.elastic.torchrun.decide",
     "training_runtime.gpu_health",
