@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
@@ -18,10 +18,8 @@ from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks, laptop, running
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
 from training_runtime.fabric.notebook import kernel
+from training_runtime.fabric.notebook.training import Training
 from training_runtime.fabric.sharding import shardable
-
-if TYPE_CHECKING:
-    from training_runtime.fabric.notebook.session import Training
 
 
 class FabricModel:
