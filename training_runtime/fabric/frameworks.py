@@ -84,6 +84,9 @@ def _check_keras(given: ModelArguments) -> None:
 
 
 def training_components(given: ModelArguments, backend: Kind, *, seed: int, batch_size: int) -> TrainingComponents:
+    """What the engine trains, of what FabricModel was given: as it is for torch; of a Keras model a torch module, loss and optimizer that
+    stand for it, which takes one batch of `batch_size` samples to build. UserError where it cannot be trained. `seed`: of the datasets
+    function's random numbers."""
     if backend == "pytorch":
         return TrainingComponents(given.model, given.loss_function, given.optimizer, given.metrics)
     from training_runtime.elastic.keras import making

@@ -54,10 +54,12 @@ class Local:
         return path.stat().st_size if path.exists() else 0
 
     def wait(self) -> None:
+        """Until its process has ended, LOOK_S at most."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LOOK_S)
 
     def look(self) -> Seen:
+        """Reads what its journal and its log have since the last look, and prints the log. "failed" where it ended without a word."""
         ended = self._process.poll() is not None  # before its last lines are read
         batch = journal.read(self._journal, self._offset, final=ended)
         while batch.end_offset > self._offset:
@@ -113,6 +115,7 @@ class Local:
         self._process.wait()
 
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:  # noqa: ARG002
+        """The file in its results; None where it has left none. Nothing is put into `scratch`."""
         found = model_files.stopped_path(self.folder) if stopped else model_files.final_path(self.folder)
         return found if found.exists() else None
 

@@ -74,6 +74,7 @@ def text(seen: Seen, *, width: int = 40) -> str:
 
 
 def bars(values: list[float]) -> str:
+    """A character a value, from the lowest to the highest of them; "" for none."""
     if not values:
         return ""
     low, room = min(values), (max(values) - min(values)) or 1.0

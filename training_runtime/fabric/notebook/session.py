@@ -56,7 +56,8 @@ class Trainer(Protocol):
     def wait(self) -> None:
         """For a moment. KeyboardInterrupt where the cell is interrupted."""
 
-    def look(self) -> Seen: ...
+    def look(self) -> Seen:
+        """How it is now. UserError where that cannot be known any more."""
 
     def stop(self) -> str:
         """Ask it to stop; a line for the cell."""
@@ -67,7 +68,8 @@ class Trainer(Protocol):
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:
         """The file of the weights, which may be in `scratch`."""
 
-    def log_tail(self) -> str: ...
+    def log_tail(self) -> str:
+        """The last lines of its log, for an error; "" where the cell has them, or they cannot be had."""
 
 
 def train(fabric: Any, called: Mapping[str, Any], results: Callable[[], Path]) -> Training:
