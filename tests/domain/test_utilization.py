@@ -13,7 +13,7 @@ from experiments.models import Grant, LatestUtilization, Project, Slot, Training
 from experiments.selectors import latest_utilization
 from experiments.selectors.utilization import missing, use
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.domain.conftest import NOW
 from training_runtime.protocol import Observation, RunObservation, SlotSeen
 
@@ -39,7 +39,7 @@ def shares(run: TrainingRun, **given: int) -> list[float | None]:
     return [each.share if each.share is None else round(each.share, 3) for each in use(run, **given)]
 
 
-def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, said: Said) -> None:
+def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, said: SentMessages) -> None:
     for second, busy_s in ((0, 0.0), (6, 9.0), (12, 12.0)):
         observation = Observation(host.revision, cast.facts(host.node.name), (seen(run, busy_s, 2.0 * second, 100 + second, 50),))
         fleet.record(observation, now=at(second))
@@ -49,7 +49,7 @@ def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, s
     assert shares(run, after=last) == [0.25], "a page asks for what it has not got"
 
 
-def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: TrainingRun, said: Said) -> None:
+def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: TrainingRun, said: SentMessages) -> None:
     kept = [
         second / 10
         for second in range(400)
@@ -154,7 +154,7 @@ def now_of(run: TrainingRun, second: float) -> list[tuple[float | None, int | No
     return [(each.use.share and round(each.use.share, 3), each.use.memory, each.use.why) for each in found.slots]
 
 
-def test_the_present_is_of_the_last_seconds_whatever_the_points_of_the_charts_are(run: TrainingRun, said: Said) -> None:
+def test_the_present_is_of_the_last_seconds_whatever_the_points_of_the_charts_are(run: TrainingRun, said: SentMessages) -> None:
     held = list(Grant.objects.filter(run=run).order_by("slot__index").values_list("slot_id", flat=True))
     for second, busy_s in ((0, 0.0), (1, 1.0), (5, 4.0), (6, 4.5), (10, 5.0)):
         slots = [SlotSeen(slot, 1.0, busy_s, float(second), 10**9, 4 * 10**9) for slot in held[:3]]
@@ -196,7 +196,7 @@ def test_what_leaves_the_slots_out_changes_nothing(run: TrainingRun) -> None:
 
 
 def test_the_run_and_its_node_are_told_of_new_figures_once(
-    run: TrainingRun, host: cast.Host, said: Said, django_capture_on_commit_callbacks: Any
+    run: TrainingRun, host: cast.Host, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         for second in (0, 1, 2, 4):

@@ -21,7 +21,7 @@ from experiments.models import Project, StateDigest, TrainingRun, User
 from experiments.runs import seals
 from experiments.selectors import receipts, reproductions
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.conftest import As
 from training_runtime import journal
@@ -32,7 +32,7 @@ EXACT = journal.Exactness((), checked=True, build="torch")
 
 
 @pytest.fixture
-def run(project: Project, alice: User, said: Said) -> TrainingRun:
+def run(project: Project, alice: User, said: SentMessages) -> TrainingRun:
     version = cast.definition(project, by=alice, command="main.py --lr 0.1")
     experiment = services.create_experiment(project, by=alice, name="rates", versions=[version], environment={"GREETING": "hi"})
     made = services.run_experiment(experiment, by=alice)[0]
