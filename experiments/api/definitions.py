@@ -14,7 +14,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import Body, page_of
@@ -148,7 +148,7 @@ def definition_response(request: HttpRequest, row: TrainingDefinition) -> Defini
 
 
 @router.get("/projects/{int:project}/definitions", response=Page[Definition])
-def definitions(request: HttpRequest, project: int, page: Asked, name: str = "") -> Page[Definition]:
+def definitions(request: HttpRequest, project: int, page: PageParameters, name: str = "") -> Page[Definition]:
     """`name`: those of exactly this name."""
     found = access.project(person(request), project).definitions.select_related("created_by")
     return newest(found.filter(name=name.replace("\0", "")) if name else found, page, lambda row: definition_response(request, row))
@@ -230,7 +230,7 @@ def fetch_again(request: HttpRequest, definition: int) -> Status[Version]:
 
 
 @router.get("/definitions/{int:definition}/versions", response=Page[Version])
-def versions(request: HttpRequest, definition: int, page: Asked) -> Page[Version]:
+def versions(request: HttpRequest, definition: int, page: PageParameters) -> Page[Version]:
     found = access.definition(person(request), definition)
     rows = found.versions.select_related("definition", "bundle", "created_by", "named")
     return newest(rows, page, version_response)

@@ -14,7 +14,7 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.checkpoints import CheckpointPolicy
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key
 from experiments.api.runs import Run, run_responses
@@ -143,7 +143,7 @@ def experiment_response(request: HttpRequest, row: Row) -> Experiment:
 
 
 @router.get("/projects/{int:project}/experiments", response=Page[Experiment])
-def experiments(request: HttpRequest, project: int, page: Asked) -> Page[Experiment]:
+def experiments(request: HttpRequest, project: int, page: PageParameters) -> Page[Experiment]:
     found = access.project(person(request), project).experiments.select_related("created_by")
     return newest(found, page, lambda row: experiment_response(request, row))
 

@@ -25,7 +25,7 @@ class PageQuery(Schema):
     cursor: str = Field("", max_length=64)
 
 
-Asked = Annotated[PageQuery, Query()]
+PageParameters = Annotated[PageQuery, Query()]
 
 
 class Page(Schema, Generic[T]):

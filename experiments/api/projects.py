@@ -11,7 +11,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import all_of, person
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import Body, page_of
 from experiments.models import EnvironmentVariable, Membership, TrainingDefinition
@@ -87,7 +87,7 @@ def project_response(request: HttpRequest, row: Row) -> Project:
 
 
 @router.get("/projects", response=Page[Project])
-def projects(request: HttpRequest, page: Asked, q: str = "") -> Page[Project]:
+def projects(request: HttpRequest, page: PageParameters, q: str = "") -> Page[Project]:
     """Those that the caller is a member of. `q`: part of a name or a description."""
     found = access.projects_for(person(request)).select_related("created_by")
     if q := q.replace("\0", "").strip():

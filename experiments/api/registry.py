@@ -13,7 +13,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import BINARY, Body, page_of
@@ -166,14 +166,14 @@ def _again(request: HttpRequest, model: Row) -> RegisteredModel:
 
 
 @router.get("/models", response=Page[RegisteredModel])
-def models(request: HttpRequest, page: Asked, name: str = "") -> Page[RegisteredModel]:
+def models(request: HttpRequest, page: PageParameters, name: str = "") -> Page[RegisteredModel]:
     """Of all your projects; those that are called `name`, where one is given."""
     found = registry.models_for(person(request))
     return newest(found.filter(name=name) if name else found, page, lambda row: model_response(request, row))
 
 
 @router.get("/projects/{int:project}/models", response=Page[RegisteredModel])
-def models_of_project(request: HttpRequest, project: int, page: Asked) -> Page[RegisteredModel]:
+def models_of_project(request: HttpRequest, project: int, page: PageParameters) -> Page[RegisteredModel]:
     found = access.project(person(request), project)
     return newest(registry.models_of(found), page, lambda row: model_response(request, row))
 
@@ -209,7 +209,7 @@ def delete_model(request: HttpRequest, model: int) -> Status[None]:
 
 
 @router.get("/models/{int:model}/events", response=Page[ModelEvent])
-def model_events(request: HttpRequest, model: int, page: Asked) -> Page[ModelEvent]:
+def model_events(request: HttpRequest, model: int, page: PageParameters) -> Page[ModelEvent]:
     """What was done to it: versions registered, aliases moved."""
     found = access.registered_model(person(request), model).events.select_related("by")
     return newest(found, page, lambda row: ModelEvent(at=row.at, by=row.by.username if row.by else None, what=row.what))
@@ -232,7 +232,7 @@ def drop_alias(request: HttpRequest, model: int, alias: str) -> Status[None]:
 
 
 @router.get("/models/{int:model}/versions", response=Page[ModelVersion])
-def model_versions(request: HttpRequest, model: int, page: Asked) -> Page[ModelVersion]:
+def model_versions(request: HttpRequest, model: int, page: PageParameters) -> Page[ModelVersion]:
     found = access.registered_model(person(request), model)
     return newest(registry.versions_of(found), page, lambda row: version_response(request, row))
 

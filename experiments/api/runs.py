@@ -15,7 +15,7 @@ from ninja.responses import Status
 from experiments import access, selectors, services
 from experiments.api.auth import person
 from experiments.api.foresight import Foresight, foreseen
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body, Reason, page_of
 from experiments.cluster.plan_preview import RunChange
@@ -189,7 +189,7 @@ def _controlled(request: HttpRequest, run: int) -> Run:
 
 
 @router.get("/runs", response=Page[Run])
-def runs(request: HttpRequest, page: Asked, wanted: Annotated[RunsQuery, Query()]) -> Page[Run]:
+def runs(request: HttpRequest, page: PageParameters, wanted: Annotated[RunsQuery, Query()]) -> Page[Run]:
     """Of all projects that the caller is a member of, newest first."""
     user = person(request)
     found = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))

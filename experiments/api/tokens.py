@@ -12,7 +12,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import ANY_TOKEN, OWNER, all_of, person, themselves
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
 from experiments.models import ApiToken, TrainingRun
@@ -76,7 +76,7 @@ def me(request: HttpRequest) -> Me:
 
 
 @router.get("/tokens", response=Page[Token])
-def tokens(request: HttpRequest, page: Asked) -> Page[Token]:
+def tokens(request: HttpRequest, page: PageParameters) -> Page[Token]:
     return newest(ApiToken.objects.filter(person=themselves(request)), page, _token_response)
 
 

@@ -13,7 +13,7 @@ from ninja.responses import Status
 
 from experiments import access
 from experiments.api.auth import all_of, person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key
 from experiments.api.schemas import BINARY, Body, page_of
@@ -74,7 +74,7 @@ def _import_response(request: HttpRequest, row: Row) -> Import:
     )
 
 
-def _mine(request: HttpRequest, number: int) -> Row:
+def _own_import(request: HttpRequest, number: int) -> Row:
     return access.project_import(all_of(request), number)
 
 
@@ -87,7 +87,7 @@ def export_project(request: HttpRequest, project: int) -> HttpResponseBase:
 
 
 @router.get("/projects/imports", response=Page[Import])
-def project_imports(request: HttpRequest, page: Asked) -> Page[Import]:
+def project_imports(request: HttpRequest, page: PageParameters) -> Page[Import]:
     """Those of the caller."""
     return newest(Row.objects.filter(created_by=all_of(request)), page, lambda row: _import_response(request, row))
 
@@ -106,7 +106,7 @@ def begin_import(request: HttpRequest, body: NewImport) -> Status[Import]:
 
 @router.get("/projects/imports/{int:imported}", response=Import)
 def project_import(request: HttpRequest, imported: int) -> Import:
-    return _import_response(request, _mine(request, imported))
+    return _import_response(request, _own_import(request, imported))
 
 
 @router.put(
@@ -117,7 +117,7 @@ def project_import(request: HttpRequest, imported: int) -> Import:
 )
 def send_archive(request: HttpRequest, imported: int, offset: Annotated[int, Query(ge=0, le=2**60)]) -> ReceivedBytes:
     """The body is written behind what is there; 409 where `offset` is not where that ends (`received` says where it does)."""
-    found = _mine(request, imported)
+    found = _own_import(request, imported)
     if int(request.headers.get("Content-Length") or 0) > MOST_PIECE_BYTES:
         raise Refused(413, f"A piece has at most {MOST_PIECE_BYTES >> 20} MiB.")
     return ReceivedBytes(received=imports.receive_archive(found, offset=offset, body=cast(BinaryIO, request)))
@@ -126,13 +126,13 @@ def send_archive(request: HttpRequest, imported: int, offset: Annotated[int, Que
 @router.post("/projects/imports/{int:imported}/finish", response=Import)
 def finish_import(request: HttpRequest, imported: int) -> Import:
     """Have it taken in; `state` says what becomes of it. Sent again, it answers the same."""
-    found = _mine(request, imported)
+    found = _own_import(request, imported)
     return _import_response(request, imports.finish_archive(found))
 
 
 @router.delete("/projects/imports/{int:imported}", response={204: None})
 def drop_import(request: HttpRequest, imported: int) -> Status[None]:
     """Give it up, with what has arrived of it; a project that came of it stays."""
-    found = _mine(request, imported)
+    found = _own_import(request, imported)
     imports.drop_import(found, now=timezone.now())
     return Status(204, None)

@@ -12,7 +12,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.schemas import Body
 from experiments.models import Trigger as Row
 from experiments.models import TriggerDelivery
@@ -77,7 +77,7 @@ def _trigger_response(request: HttpRequest, row: Row) -> Trigger:
 
 
 @router.get("/projects/{int:project}/triggers", response=Page[Trigger])
-def triggers(request: HttpRequest, project: int, page: Asked) -> Page[Trigger]:
+def triggers(request: HttpRequest, project: int, page: PageParameters) -> Page[Trigger]:
     found = access.project(person(request), project, need="write")
     return newest(found.triggers.select_related("created_by"), page, lambda row: _trigger_response(request, row))
 
@@ -100,7 +100,7 @@ def make_trigger(request: HttpRequest, project: int, body: NewTrigger) -> Status
 
 
 @router.get("/triggers/{int:trigger}/deliveries", response=Page[Delivery])
-def deliveries(request: HttpRequest, trigger: int, page: Asked) -> Page[Delivery]:
+def deliveries(request: HttpRequest, trigger: int, page: PageParameters) -> Page[Delivery]:
     """What came in, and what became of it."""
     return newest(access.trigger(person(request), trigger, need="write").deliveries.all(), page, _delivery)
 

@@ -229,7 +229,7 @@ def _answer(server: _Server, order: Order, descriptors: Sequence[int], request: 
         pidfd = _begun(ours, deadline)
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended at once: what was said of it can be read
-                ours.settimeout(_left(deadline))
+                ours.settimeout(_seconds_left(deadline))
                 ours.sendall(request)
             return _line(ours, deadline, most_bytes)
         except ConnectionResetError:
@@ -240,7 +240,7 @@ def _answer(server: _Server, order: Order, descriptors: Sequence[int], request: 
 
 def _begun(at: socket.socket, deadline: float) -> int:
     """The child, as a pidfd."""
-    at.settimeout(_left(deadline))
+    at.settimeout(_seconds_left(deadline))
     try:
         begun, pidfds = wire.receive(at, 1)
     except ConnectionResetError:
@@ -252,7 +252,7 @@ def _begun(at: socket.socket, deadline: float) -> int:
     return pidfds[0]
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -263,7 +263,7 @@ def _line(at: socket.socket, deadline: float, most_bytes: int) -> bytes:
     """Up to the end of the first line, or of all."""
     pieces, size = [], 0
     while True:
-        at.settimeout(_left(deadline))
+        at.settimeout(_seconds_left(deadline))
         piece = at.recv(1 << 18)
         pieces.append(piece)
         size += len(piece)

@@ -142,14 +142,14 @@ class CollectiveReduce(Exchange):
             newest = self._cut(self._row(self._mine[-1]), bucket)
             chain = buckets.chain(self._mine, engines)
             for i, left in enumerate(chain):
-                summed = self._cut(self._own(-1), bucket)  # -1: for no place, but for what the last engine completes
+                summed = self._cut(self._own_row(-1), bucket)  # -1: for no place, but for what the last engine completes
                 torch.add(self._cut(self._row(left), bucket), summed if i else newest, out=summed)
             parts = {place: self._cut(self._row(place), bucket) for place in tree.parts(self._mine, engines)}
             if chain:
-                parts[chain[-1]] = self._cut(self._own(-1), bucket)
+                parts[chain[-1]] = self._cut(self._own_row(-1), bucket)
         ready = torch.cuda.current_stream(self._device).record_event() if self._device.type == "cuda" else None
         number = b + again * len(self.buckets)
-        self._peers.send(Sent(number, parts, self._cut(self._own(self._engines), bucket), engines, ready))
+        self._peers.send(Sent(number, parts, self._cut(self._own_row(self._engines), bucket), engines, ready))
 
     def _cut(self, row: Row, bucket: buckets.Bucket) -> torch.Tensor:
         return row.flats[bucket.flat_buffer][bucket.start : bucket.stop]
@@ -192,7 +192,7 @@ class CollectiveReduce(Exchange):
         """Each worker has a sum of its own."""
 
     def _sum(self, _optimizer: torch.optim.Optimizer) -> Row:
-        return self._own(self._engines)
+        return self._own_row(self._engines)
 
     def drop(self) -> None:
         """As there. Where a step is dropped, not before `leave`."""
