@@ -14,7 +14,6 @@ LONGEST_FILE = 350
 LONGER_FILES = {
     "experiments/wmla/dlicmd.py": "a program that people fetch: it has to be one file",
     "training_runtime/elastic/driver/coordinator.py": "one loop over one state; what it decides is in membership, failures and supervision",
-    "training_runtime/elastic/multinode/bridge.py": "one process between two machines; what it sends is in replication and payloads",
 }
 LONGEST_FUNCTION = 40
 # By module and name: what is better whole, and why.
