@@ -17,7 +17,7 @@ from benchmarks._ledger import Ledger
 from benchmarks._workload import Job, Workload
 from training_runtime.scheduling.demand import Demand
 from training_runtime.scheduling.facts import Policy, Rules, RunFacts, SlotFacts
-from training_runtime.scheduling.placement import place
+from training_runtime.scheduling.placement import assign_slots
 from training_runtime.scheduling.plan import plan
 
 # Slot-seconds after which Tiresias moves a job to its second queue.
@@ -110,7 +110,7 @@ def _placed(active: Sequence[Active], slots: Sequence[SlotFacts], sizes: Mapping
         order = (0.0, run.submitted_at, run.id)
         demand = Demand(run, run.max_slots, run.max_slots, "gpu", "gpu", None, held, held, 1.0, order, size=sizes[run.id])
         demands.append(demand)
-    return place(slots, demands)
+    return assign_slots(slots, demands)
 
 
 def elastic(policy: Policy, *, one_machine: bool = False) -> Decide:

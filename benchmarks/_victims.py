@@ -20,7 +20,7 @@ KINDS = ("studio", *SUPERVISED, "warm", "shim", "driver", "fork server", "worker
 DISK_BYTES = 1 << 30
 
 
-def found(home: Path, processes: list[psutil.Process], studio: int) -> dict[str, list[int]]:
+def processes_by_kind(home: Path, processes: list[psutil.Process], studio: int) -> dict[str, list[int]]:
     """Process ids by kind, of the processes of the studio in `home`, whose own process is `studio`."""
     kinds: dict[str, list[int]] = defaultdict(list)
     kinds["studio"] = [studio]

@@ -59,7 +59,7 @@ class Chaos:
 
     def _hit(self) -> None:
         assert self._studio.process is not None
-        kinds = _victims.found(self._studio.home, self._studio.processes(), self._studio.process.pid)
+        kinds = _victims.processes_by_kind(self._studio.home, self._studio.processes(), self._studio.process.pid)
         kind = self._rng.choice([each for each in _victims.KINDS if each in kinds])
         victims = [self._rng.choice(kinds[kind])]
         number = self._rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report import finish, table
 from benchmarks.studio import DEADLINE_S, studio
-from training_runtime.node.messages import STREAM, Hello, Refused, Seen, Wanted, Welcome, decode, encode
+from training_runtime.node.messages import STREAM, DesiredState, Hello, ObservedState, Refused, Welcome, decode, encode
 from training_runtime.protocol import Apply, NodeFacts, Observation, RunObservation, SlotSeen, WantedRun
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class StandIn:
                             self.joined += 1
                         elif isinstance(message, Refused):
                             self.refused.append(message.reason)
-                        elif isinstance(message, Wanted):
-                            await stream.send(encode(Seen(self.obey(message.apply))))
+                        elif isinstance(message, DesiredState):
+                            await stream.send(encode(ObservedState(self.obey(message.apply))))
             await asyncio.sleep(0.2)
 
     def obey(self, apply: Apply) -> Observation:

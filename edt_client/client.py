@@ -123,7 +123,7 @@ class Studio(Connection):
             raise ClientError(f"{version.name} version {version.number} has no file {file}.")
         folder, found = Path(to) if to else Path(f"{version.name}-{version.number}".replace("/", "_")), []
         for each in wanted:
-            target = registry.place(folder, each.path)
+            target = registry.target_path(folder, each.path)
             self.download(registry.file_path(version, each.path), target, size_bytes=each.size_bytes)
             registry.check(target, each)
             found.append(target)

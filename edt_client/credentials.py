@@ -89,7 +89,7 @@ def read(file: Path) -> dict[str, Any]:
     return {"current": found.get("current", ""), "studios": studios or {}}
 
 
-def keep(studio: Studio, username: str, environment: Mapping[str, str]) -> Path:
+def save_token(studio: Studio, username: str, environment: Mapping[str, str]) -> Path:
     """Write the token down, and the studio as the one that is meant from now on."""
     file = path(environment)
     kept = read(file)

@@ -64,7 +64,7 @@ def bring(project: int, kept: RecordedRun, *, files: bool) -> Operation[Brought]
     if kept.state is None:
         return Brought(kept.name, None, left_out="it still runs: bring it when it has ended")
     key = hashlib.sha256(kept.key.encode(errors="replace")).hexdigest()[:32]
-    facts = yield from operations.begin_outside(project, _shown(kept.name, RUN_NAME), started_at=kept.started_at, key=key)
+    facts = yield from operations.begin_outside(project, _printable(kept.name, RUN_NAME), started_at=kept.started_at, key=key)
     if facts.state != "running":
         return Brought(kept.name, facts, left_out="it is there already")
     parameters, tags = _named(kept.parameters), _named(kept.tags)
@@ -82,10 +82,10 @@ def bring(project: int, kept: RecordedRun, *, files: bool) -> Operation[Brought]
 
 
 def _named(values: Mapping[str, str]) -> dict[str, str]:
-    return {_shown(name, NAME): value.replace("\0", "")[:VALUE] for name, value in values.items()}
+    return {_printable(name, NAME): value.replace("\0", "")[:VALUE] for name, value in values.items()}
 
 
-def _shown(name: str, most: int) -> str:
+def _printable(name: str, most: int) -> str:
     return "".join(each if each.isprintable() else "?" for each in name)[:most].strip() or "unnamed"
 
 
@@ -100,7 +100,7 @@ def point(name: str, step: int, value: float, time: float) -> Point:
     said: float | str = value
     if not math.isfinite(value):
         said = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return {"name": _shown(name, NAME), "step": max(step, 0), "value": said, "time": time}
+    return {"name": _printable(name, NAME), "step": max(step, 0), "value": said, "time": time}
 
 
 def mlflow_runs(store: str, experiments: Sequence[str] = ()) -> Iterator[RecordedRun]:

@@ -31,7 +31,7 @@ def login(studio: str = "", username: str = "", *, ca_cert: str = "", password: 
         _say(IN_CLEAR.format(url))
     word = password() if password is not None else getpass.getpass(f"Password of {name} at {url}: ")
     token, ends = client.make_token(name, word, name=f"edt on {platform.node() or 'a machine'}"[:120])
-    file = credentials.keep(dataclasses.replace(wanted, token=token), name, os.environ)
+    file = credentials.save_token(dataclasses.replace(wanted, token=token), name, os.environ)
     _say(f"Logged in to {url} as {name}{f' until {_day(ends)}' if ends else ''}. The token is kept in {file}.")
 
 
@@ -43,7 +43,7 @@ def keep_token(studio: str, token: str, *, ca_cert: str = "") -> None:
     if not token:
         raise ClientError("No token was given: make one on your profile's page, and hand it to the standard input.")
     name = Client(kept).who()
-    _say(f"Logged in to {url} as {name}. The token is kept in {credentials.keep(kept, name, os.environ)}.")
+    _say(f"Logged in to {url} as {name}. The token is kept in {credentials.save_token(kept, name, os.environ)}.")
 
 
 def logout(studio: str = "") -> None:

@@ -128,7 +128,7 @@ def file_path(version: ModelVersion, path: str) -> str:
     return f"/models/{version.model}/versions/{version.number}/files/{path_part(path)}"
 
 
-def place(folder: Path, path: str) -> Path:
+def target_path(folder: Path, path: str) -> Path:
     """Where a file of a version goes below a folder: whoever named it, not outside. Raises NoAnswer."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\\" in path or any(each in (".", "..") for each in parts):

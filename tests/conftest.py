@@ -94,7 +94,7 @@ def node(db: None) -> Node:
 
 
 @dataclass
-class Said:
+class SentMessages:
     """What was said outward after commits: messages by topic, and tasks as (name, arguments, queue)."""
 
     messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -114,9 +114,9 @@ class Said:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
+def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[SentMessages]:
     """Everything that would be sent to pages and to Celery, overheard at the very edge: commits and shapes are real."""
-    heard = Said()
+    heard = SentMessages()
     cache.clear()
     monkeypatch.setattr(notify, "_publish", lambda messages: heard.messages.extend(messages))
     monkeypatch.setattr(notify.app, "send_task", lambda name, args=(), queue="", **_: heard.tasks.append((name, tuple(args), queue)))

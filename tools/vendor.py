@@ -93,7 +93,7 @@ def fetch() -> None:
         subprocess.run([*command, *pins], check=True)
         modules = Path(scratch) / "node_modules"
         for package in PACKAGES:
-            _take(package, modules / package.name)
+            _copy_package(package, modules / package.name)
         _write(VENDOR / "carbon-themes" / "tokens.css", _tokens(modules))
         _write(VENDOR / "carbon-icons" / "icons.svg", _sprite(modules / "@carbon" / "icons" / "svg" / "32"))
     LOCK.write_text(json.dumps(_lock(), indent=2) + "\n")
@@ -111,7 +111,7 @@ def check() -> list[str]:
     ]
 
 
-def _take(package: Package, source: Path) -> None:
+def _copy_package(package: Package, source: Path) -> None:
     folder = VENDOR / package.folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -221,7 +221,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Position:
     run: int
     seq: int
     t: float
@@ -275,7 +275,7 @@ def parse(raw: bytes) -> Line:
     if cls is None:
         raise JournalError(f"unknown kind {str(record.get('kind'))[:40]!r}")
     try:
-        where = build(_Place, dict(zip(("run", "seq", "t"), place, strict=True)))
+        where = build(_Position, dict(zip(("run", "seq", "t"), place, strict=True)))
         return Line(where.run, where.seq, where.t, _event(cls, _finite_back(record)))
     except ProtocolError as error:
         raise JournalError(str(error)) from None

@@ -79,7 +79,7 @@ def checking(attempt: Attempt, *, now: dt.datetime, wrong: type[Exception]) -> I
             LoginFailure.objects.filter(at__lt=now - dt.timedelta(seconds=WINDOW_S)).delete()
             LoginFailure.objects.create(**_row(attempt), at=now)
             raise
-        LoginFailure.objects.filter(**_same(attempt)).delete()
+        LoginFailure.objects.filter(**_same_attempt(attempt)).delete()
     finally:
         _turns.release()
 
@@ -105,7 +105,7 @@ def cookie_for(username: str) -> str:
 def _refuse_or_pass(attempt: Attempt, now: dt.datetime) -> None:
     recent = LoginFailure.objects.filter(at__gt=now - dt.timedelta(seconds=WINDOW_S))
     failures = Failures(
-        same=recent.filter(**_same(attempt)).count(),
+        same=recent.filter(**_same_attempt(attempt)).count(),
         of_name=recent.filter(username=attempt.username, browser="").count(),
         of_address=recent.filter(address=attempt.address, browser="").count(),
     )
@@ -117,6 +117,6 @@ def _row(attempt: Attempt) -> dict[str, str]:
     return {"username": attempt.username, "address": attempt.address, "browser": attempt.browser}
 
 
-def _same(attempt: Attempt) -> dict[str, str]:
+def _same_attempt(attempt: Attempt) -> dict[str, str]:
     """A known browser is the same wherever it is carried."""
     return {"username": attempt.username, "browser": attempt.browser} if attempt.browser else _row(attempt)

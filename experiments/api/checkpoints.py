@@ -54,7 +54,7 @@ class Checkpoints(Schema):
     items: list[Checkpoint]
 
 
-def _shown(run: TrainingRun) -> Checkpoints:
+def _checkpoints_response(run: TrainingRun) -> Checkpoints:
     policy, best = checkpoint_policy.policy_of(run.checkpoints), checkpoints.best(run)
     there = [Checkpoint(removed=None, complete=each.complete, **_facts(each)) for each in retention.saved(run, Policy())]
     gone = [Checkpoint(removed=each.reason, complete=False, **_facts(each)) for each in DroppedCheckpoint.objects.filter(run=run)]
@@ -72,7 +72,7 @@ def _facts(one: checkpoint_policy.Saved | DroppedCheckpoint) -> dict[str, Any]:
 @router.get("/runs/{int:run}/checkpoints", response=Checkpoints)
 def run_checkpoints(request: HttpRequest, run: int) -> Checkpoints:
     """What the engine has written after epochs, by step; also what the run's policy has removed."""
-    return _shown(access.run(person(request), run))
+    return _checkpoints_response(access.run(person(request), run))
 
 
 @router.put("/runs/{int:run}/checkpoints", response=Checkpoints)
@@ -80,4 +80,4 @@ def set_checkpoints(request: HttpRequest, run: int, body: CheckpointPolicy) -> C
     """Which of them a live run keeps, from now on and of those that are there."""
     user = person(request)
     services.set_checkpoints(access.run(user, run, need="write"), by=user, policy=Policy(**body.model_dump()))
-    return _shown(access.run(user, run))
+    return _checkpoints_response(access.run(user, run))

@@ -12,7 +12,7 @@ from ninja import Field, Query, Router, Schema
 from experiments import access, selectors, services
 from experiments.api.auth import person
 from experiments.api.foresight import ELSEWHERE, Foresight, foreseen
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.schemas import Body
 from experiments.cluster.plan_preview import ClusterWish
 from experiments.models import ClusterRules, RunState, TrainingRun
@@ -228,7 +228,7 @@ def _bar(bar: selectors.Bar, named: set[int]) -> Bar:
 
 
 @router.get("/cluster/grants", response=Page[Grant])
-def grants(request: HttpRequest, page: Asked, open: bool = False) -> Page[Grant]:
+def grants(request: HttpRequest, page: PageParameters, open: bool = False) -> Page[Grant]:
     """Who held what, newest first. `open`: only what is held now."""
     found = GrantRow.objects.select_related("slot__node", "run__submitted_by")
     listed = newest(found.filter(released_at__isnull=True) if open else found, page, lambda row: row)

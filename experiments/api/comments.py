@@ -37,28 +37,28 @@ class Comment(Schema):
     edited_at: dt.datetime | None
 
 
-def _shown(row: RunComment) -> Comment:
+def _comment_response(row: RunComment) -> Comment:
     return Comment(id=row.pk, run=row.run_id, author=author_of(row), text=row.text, at=row.at, edited_at=row.edited_at)
 
 
 @router.get("/runs/{int:run}/comments", response=Page[Comment])
 def comments(request: HttpRequest, run: int) -> Page[Comment]:
     """The oldest first."""
-    return whole([_shown(row) for row in there(access.run(person(request), run))])
+    return whole([_comment_response(row) for row in there(access.run(person(request), run))])
 
 
 @router.post("/runs/{int:run}/comments", response={201: Comment})
 def add_comment(request: HttpRequest, run: int, body: CommentText) -> Status[Comment]:
     user = person(request)
     found = access.run(user, run, need="write")
-    return Status(201, _shown(verbs.add_comment(found, by=user, text=body.text, idempotency_key=idempotency_key(request))))
+    return Status(201, _comment_response(verbs.add_comment(found, by=user, text=body.text, idempotency_key=idempotency_key(request))))
 
 
 @router.patch("/comments/{int:comment}", response=Comment)
 def change_comment(request: HttpRequest, comment: int, body: CommentText) -> Comment:
     """One's own."""
     user = person(request)
-    return _shown(verbs.change_comment(access.comment(user, comment, need="write"), by=user, text=body.text))
+    return _comment_response(verbs.change_comment(access.comment(user, comment, need="write"), by=user, text=body.text))
 
 
 @router.delete("/comments/{int:comment}", response={204: None})

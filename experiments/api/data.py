@@ -13,7 +13,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.requests import unchanged
 from experiments.api.schemas import BINARY, Body, page_of
 from experiments.models import DataAsset as Row
@@ -24,7 +24,7 @@ from experiments.views.downloads import attachment
 router = Router(tags=["data"])
 
 
-Place = Annotated[str, Query(max_length=LONGEST_PATH)]
+FolderPath = Annotated[str, Query(max_length=LONGEST_PATH)]
 
 
 class DataAsset(Schema):
@@ -73,7 +73,7 @@ class Folder(Schema):
     total: int
 
 
-def shown(request: HttpRequest, row: Row) -> DataAsset:
+def data_asset_response(request: HttpRequest, row: Row) -> DataAsset:
     """`row`: of `selectors.data.in_their_series`, or any, which is then looked up there."""
     if not hasattr(row, "newest_id"):
         row = selector.in_their_series(Row.objects.filter(pk=row.pk)).get()
@@ -97,24 +97,24 @@ def shown(request: HttpRequest, row: Row) -> DataAsset:
 
 
 @router.get("/projects/{int:project}/data", response=Page[DataAsset])
-def data_of_project(request: HttpRequest, project: int, page: Asked) -> Page[DataAsset]:
+def data_of_project(request: HttpRequest, project: int, page: PageParameters) -> Page[DataAsset]:
     """Its data sets, each by its newest version."""
     found = access.project(person(request), project)
-    return newest(selector.newest(found.data_assets.all()), page, lambda row: shown(request, row))
+    return newest(selector.newest(found.data_assets.all()), page, lambda row: data_asset_response(request, row))
 
 
 @router.get("/data/{int:data}", response=DataAsset)
 def data_asset(request: HttpRequest, data: int) -> DataAsset:
-    return shown(request, access.data_asset(person(request), data))
+    return data_asset_response(request, access.data_asset(person(request), data))
 
 
 @router.patch("/data/{int:data}", response=DataAsset)
 def change_data(request: HttpRequest, data: int, body: DataChange) -> DataAsset:
     user = person(request)
     found = access.data_asset(user, data, need="write")
-    unchanged(request, shown(request, found))
+    unchanged(request, data_asset_response(request, found))
     name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
-    return shown(request, services.update_asset(found, by=user, name=name, description=text))
+    return data_asset_response(request, services.update_asset(found, by=user, name=name, description=text))
 
 
 @router.delete("/data/{int:data}", response={204: None})
@@ -126,7 +126,7 @@ def delete_data(request: HttpRequest, data: int) -> Status[None]:
 
 
 @router.get("/data/{int:data}/files", response=Folder)
-def files_of_data(request: HttpRequest, data: int, path: Place = "") -> Folder:
+def files_of_data(request: HttpRequest, data: int, path: FolderPath = "") -> Folder:
     """What is in the folder `path` of it: folders first, at most 500."""
     return _folder(access.data_asset(person(request), data), path)
 
@@ -138,7 +138,7 @@ def file_of_data(request: HttpRequest, data: int, path: str) -> HttpResponseBase
 
 
 @router.get("/shared-data/files", response=Folder)
-def shared_files(request: HttpRequest, path: Place = "") -> Folder:
+def shared_files(request: HttpRequest, path: FolderPath = "") -> Folder:
     """The same of the data that everybody who is logged in shares: what a run finds by `source_folder`."""
     person(request)
     return _folder(None, path)

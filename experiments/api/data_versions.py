@@ -8,11 +8,11 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.data import DataAsset, shown
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.data import DataAsset, data_asset_response
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.schemas import Body
 from experiments.api.uploads import NewFile, Upload
-from experiments.api.uploads import shown as arriving
+from experiments.api.uploads import upload_response as arriving
 from experiments.files.datastore import Part
 from experiments.selectors import data as selector
 
@@ -27,10 +27,10 @@ class NewDataVersion(Body):
 
 
 @router.get("/data/{int:data}/versions", response=Page[DataAsset])
-def versions_of_data(request: HttpRequest, data: int, page: Asked) -> Page[DataAsset]:
+def versions_of_data(request: HttpRequest, data: int, page: PageParameters) -> Page[DataAsset]:
     """Of the data set that it is a version of, newest first."""
     found = access.data_asset(person(request), data)
-    return newest(selector.versions(found), page, lambda row: shown(request, row))
+    return newest(selector.versions(found), page, lambda row: data_asset_response(request, row))
 
 
 @router.post("/data/{int:data}/versions", response={201: Upload}, url_name="api_begin_data_version")

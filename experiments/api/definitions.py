@@ -14,7 +14,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import Body, page_of
@@ -118,7 +118,7 @@ class Copy(Body):
     project: int
 
 
-def version_shown(row: DefinitionVersion) -> Version:
+def version_response(row: DefinitionVersion) -> Version:
     git = Git(address=row.git_address, ref=row.git_ref, folder=row.git_folder, commit=row.git_commit) if row.git_address else None
     same = ("number", "file_name", "command", "framework", "device", "distributed", "max_slots", "network", "requirements", "created_at")
     return Version(
@@ -134,7 +134,7 @@ def version_shown(row: DefinitionVersion) -> Version:
     )
 
 
-def shown(request: HttpRequest, row: TrainingDefinition) -> Definition:
+def definition_response(request: HttpRequest, row: TrainingDefinition) -> Definition:
     return Definition(
         id=row.pk,
         project=row.project_id,
@@ -142,16 +142,16 @@ def shown(request: HttpRequest, row: TrainingDefinition) -> Definition:
         description=row.description,
         created_by=row.created_by.username,
         created_at=row.created_at,
-        newest=version_shown(row.versions.select_related("definition", "bundle", "created_by", "named").order_by("-number")[0]),
+        newest=version_response(row.versions.select_related("definition", "bundle", "created_by", "named").order_by("-number")[0]),
         url=page_of(request, "definition", row.pk),
     )
 
 
 @router.get("/projects/{int:project}/definitions", response=Page[Definition])
-def definitions(request: HttpRequest, project: int, page: Asked, name: str = "") -> Page[Definition]:
+def definitions(request: HttpRequest, project: int, page: PageParameters, name: str = "") -> Page[Definition]:
     """`name`: those of exactly this name."""
     found = access.project(person(request), project).definitions.select_related("created_by")
-    return newest(found.filter(name=name.replace("\0", "")) if name else found, page, lambda row: shown(request, row))
+    return newest(found.filter(name=name.replace("\0", "")) if name else found, page, lambda row: definition_response(request, row))
 
 
 @router.post("/projects/{int:project}/definitions", response={201: Definition}, url_name="api_new_definition")
@@ -164,7 +164,7 @@ def make_definition(request: HttpRequest, project: int, body: Form[NewDefinition
         if upload is None:
             raise Refused(400, NO_CODE, errors={"file": [NO_CODE]})
         made = services.create_definition(found, by=user, upload=upload, file_name=name, idempotency_key=idempotency_key(request), **said)
-    return Status(201, shown(request, access.definition(user, made.definition_id)))
+    return Status(201, definition_response(request, access.definition(user, made.definition_id)))
 
 
 @contextlib.contextmanager
@@ -183,12 +183,12 @@ def make_definition_from_git(request: HttpRequest, project: int, body: NewFromGi
     user = person(request)
     found = access.project(user, project, need="write")
     made = services.create_definition_from_git(found, by=user, idempotency_key=idempotency_key(request), **body.model_dump())
-    return Status(201, shown(request, access.definition(user, made.definition_id)))
+    return Status(201, definition_response(request, access.definition(user, made.definition_id)))
 
 
 @router.get("/definitions/{int:definition}", response=Definition)
 def definition(request: HttpRequest, definition: int) -> Definition:
-    return shown(request, access.definition(person(request), definition))
+    return definition_response(request, access.definition(person(request), definition))
 
 
 @router.patch("/definitions/{int:definition}", response=Definition)
@@ -196,10 +196,10 @@ def change_definition(request: HttpRequest, definition: int, body: DefinitionCha
     """Its name and description."""
     user = person(request)
     found = access.definition(user, definition, need="write")
-    unchanged(request, shown(request, found))
+    unchanged(request, definition_response(request, found))
     name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
     services.update_definition(found, by=user, name=name, description=text)
-    return shown(request, access.definition(user, definition))
+    return definition_response(request, access.definition(user, definition))
 
 
 @router.delete("/definitions/{int:definition}", response={204: None})
@@ -217,7 +217,7 @@ def copy_definition(request: HttpRequest, definition: int, body: Copy) -> Status
     found = access.definition(user, definition)
     target = access.project(user, body.project, need="write")
     made = services.copy_definition(found.newest(), to=target, by=user, idempotency_key=idempotency_key(request))
-    return Status(201, shown(request, access.definition(user, made.definition_id)))
+    return Status(201, definition_response(request, access.definition(user, made.definition_id)))
 
 
 @router.post("/definitions/{int:definition}/fetch", response={200: Version, 201: Version})
@@ -226,14 +226,14 @@ def fetch_again(request: HttpRequest, definition: int) -> Status[Version]:
     user = person(request)
     found = access.definition(user, definition, need="write")
     made = services.fetch_again(found, by=user, idempotency_key=idempotency_key(request))
-    return Status(201, version_shown(made)) if made is not None else Status(200, version_shown(found.newest()))
+    return Status(201, version_response(made)) if made is not None else Status(200, version_response(found.newest()))
 
 
 @router.get("/definitions/{int:definition}/versions", response=Page[Version])
-def versions(request: HttpRequest, definition: int, page: Asked) -> Page[Version]:
+def versions(request: HttpRequest, definition: int, page: PageParameters) -> Page[Version]:
     found = access.definition(person(request), definition)
     rows = found.versions.select_related("definition", "bundle", "created_by", "named")
-    return newest(rows, page, version_shown)
+    return newest(rows, page, version_response)
 
 
 @router.post("/definitions/{int:definition}/versions", response={201: Version}, url_name="api_new_version")
@@ -244,7 +244,7 @@ def make_version(request: HttpRequest, definition: int, body: Form[NewVersion], 
     said: dict[str, Any] = body.model_dump(exclude={"upload"})
     with _code(user, found.project, file, body.upload) as (upload, name):
         made = services.add_version(found, by=user, upload=upload, file_name=name, idempotency_key=idempotency_key(request), **said)
-    return Status(201, version_shown(access.version(user, made.pk)))
+    return Status(201, version_response(access.version(user, made.pk)))
 
 
 @router.post("/definitions/{int:definition}/versions/git", response={201: Version})
@@ -252,9 +252,9 @@ def make_version_from_git(request: HttpRequest, definition: int, body: FromGit) 
     user = person(request)
     found = access.definition(user, definition, need="write")
     made = services.add_version_from_git(found, by=user, idempotency_key=idempotency_key(request), **body.model_dump())
-    return Status(201, version_shown(access.version(user, made.pk)))
+    return Status(201, version_response(access.version(user, made.pk)))
 
 
 @router.get("/versions/{int:version}", response=Version)
 def version(request: HttpRequest, version: int) -> Version:
-    return version_shown(access.version(person(request), version))
+    return version_response(access.version(person(request), version))

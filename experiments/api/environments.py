@@ -68,7 +68,7 @@ class EnvironmentChange(Body):
     retired: bool | None = None
 
 
-class Asked(Schema):
+class StartedBuilds(Schema):
     """On how many machines it is being built."""
 
     machines: int
@@ -171,10 +171,10 @@ def renew_offered_environment(request: HttpRequest, offered: int) -> OfferedEnvi
     return _offered(named.row(found))
 
 
-@router.post("/offered-environments/{int:offered}/build", response={202: Asked})
-def build_offered_environment(request: HttpRequest, offered: int) -> Status[Asked]:
+@router.post("/offered-environments/{int:offered}/build", response={202: StartedBuilds})
+def build_offered_environment(request: HttpRequest, offered: int) -> Status[StartedBuilds]:
     """On every machine, before a run needs it."""
-    return Status(202, Asked(machines=services.build_named_environment(_changed(request, offered), by=person(request))))
+    return Status(202, StartedBuilds(machines=services.build_named_environment(_changed(request, offered), by=person(request))))
 
 
 @router.delete("/offered-environments/{int:offered}", response={204: None})

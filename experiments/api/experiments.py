@@ -13,11 +13,11 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.checkpoints import CheckpointPolicy
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key
-from experiments.api.runs import Run, many_shown
-from experiments.api.runs import shown as run_shown
+from experiments.api.runs import Run, run_responses
+from experiments.api.runs import run_response as run_shown
 from experiments.api.schemas import Body, page_of
 from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
@@ -114,7 +114,7 @@ class Comparison(Schema):
     missing: list[int] = []
 
 
-def shown(request: HttpRequest, row: Row) -> Experiment:
+def experiment_response(request: HttpRequest, row: Row) -> Experiment:
     parts = row.parts.select_related("version__definition").order_by("position")
     return Experiment(
         id=row.pk,
@@ -143,9 +143,9 @@ def shown(request: HttpRequest, row: Row) -> Experiment:
 
 
 @router.get("/projects/{int:project}/experiments", response=Page[Experiment])
-def experiments(request: HttpRequest, project: int, page: Asked) -> Page[Experiment]:
+def experiments(request: HttpRequest, project: int, page: PageParameters) -> Page[Experiment]:
     found = access.project(person(request), project).experiments.select_related("created_by")
-    return newest(found, page, lambda row: shown(request, row))
+    return newest(found, page, lambda row: experiment_response(request, row))
 
 
 @router.post("/projects/{int:project}/experiments", response={201: Experiment})
@@ -169,7 +169,7 @@ def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> 
         keeps=Policy(**body.checkpoints.model_dump()),
         idempotency_key=idempotency_key(request),
     )
-    return Status(201, shown(request, made))
+    return Status(201, experiment_response(request, made))
 
 
 def _data(user: User, number: int | None) -> DataAsset | None:
@@ -178,7 +178,7 @@ def _data(user: User, number: int | None) -> DataAsset | None:
 
 @router.get("/experiments/{int:experiment}", response=Experiment)
 def experiment(request: HttpRequest, experiment: int) -> Experiment:
-    return shown(request, access.experiment(person(request), experiment))
+    return experiment_response(request, access.experiment(person(request), experiment))
 
 
 @router.delete("/experiments/{int:experiment}", response={204: None})
@@ -194,7 +194,9 @@ def duplicate_experiment(request: HttpRequest, experiment: int) -> Status[Experi
     """The same again under another name, without running it."""
     user = person(request)
     found = access.experiment(user, experiment, need="write")
-    return Status(201, shown(request, services.duplicate_experiment(found, by=user, idempotency_key=idempotency_key(request))))
+    return Status(
+        201, experiment_response(request, services.duplicate_experiment(found, by=user, idempotency_key=idempotency_key(request)))
+    )
 
 
 @router.post("/experiments/{int:experiment}/runs", response={201: Page[Run]})
@@ -258,7 +260,7 @@ def compare_runs(request: HttpRequest, run: str) -> Comparison:
 def _compared(request: HttpRequest, runs: list[TrainingRun], missing: list[int]) -> Comparison:
     rows = compare.table(runs, now=timezone.now())
     facts = [Fact(name=row.name, kind=row.kind, values=[_value(each) for each in row.values], differs=row.differs) for row in rows]
-    return Comparison(runs=many_shown(request, runs), facts=facts, missing=missing)
+    return Comparison(runs=run_responses(request, runs), facts=facts, missing=missing)
 
 
 def _value(value: object) -> float | str | None:

@@ -67,7 +67,7 @@ class Line(Schema):
     text: str
 
 
-class Found(Schema):
+class LogMatches(Schema):
     """The last lines that match, oldest first, of `total`. `complete`: all of the log was searched."""
 
     items: list[Line]
@@ -139,13 +139,13 @@ def log_file(request: HttpRequest, run: int, name: str) -> HttpResponseBase:
     return downloads.log_file(request, run, name)
 
 
-@router.get("/runs/{int:run}/logs/{str:name}/search", response=Found)
-def search_log(request: HttpRequest, run: int, name: str, wanted: Annotated[Search, Query()]) -> Found:
+@router.get("/runs/{int:run}/logs/{str:name}/search", response=LogMatches)
+def search_log(request: HttpRequest, run: int, name: str, wanted: Annotated[Search, Query()]) -> LogMatches:
     run_ = access.run(person(request), run)
     found = searching.search(run_, _log(run_, name), pattern=wanted.q, regex=wanted.regex, level=wanted.level)
     if found.problem:
         raise Refused(400, found.problem, errors={"q": [found.problem]})
-    return Found(items=[Line(**dataclasses.asdict(line)) for line in found.lines], total=found.total, complete=found.complete)
+    return LogMatches(items=[Line(**dataclasses.asdict(line)) for line in found.lines], total=found.total, complete=found.complete)
 
 
 @router.get("/runs/{int:run}/files", response=Files)

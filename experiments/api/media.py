@@ -95,7 +95,7 @@ def _entry(tag: Tag, step: int | None) -> Entry | None:
 
 
 def _medium(run: TrainingRun, tag: Tag, entry: Entry) -> Medium:
-    shown = selector.shown(run, tag, entry.step)
+    shown = selector.tag_at_step(run, tag, entry.step)
     bars = entry.histogram
     return Medium(
         step=entry.step,

@@ -250,7 +250,7 @@ class _Pieces:
         self.waiting.append(bytes(data))
         return len(data)
 
-    def take(self) -> bytes:
+    def drain(self) -> bytes:
         taken, self.waiting = b"".join(self.waiting), []
         return taken
 
@@ -268,5 +268,5 @@ def _as_arrow(chosen: Iterable[MetricSeries], steps: tuple[int, int], runs: bool
             columns: Iterable[object] = (*([value] * len(rows) for value in same), *zip(*rows, strict=True))
             arrays = [pa.array(list(column), type=kind) for column, (_, kind) in zip(columns, fields, strict=True)]  # type: ignore[call-overload]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
-            yield sink.take()
-    yield sink.take()
+            yield sink.drain()
+    yield sink.drain()

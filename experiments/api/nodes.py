@@ -112,7 +112,7 @@ class LostNode(Schema):
     runs: int
 
 
-def _shown(row: Row) -> Node:
+def _node_response(row: Row) -> Node:
     found = ("silent", "slots", "version", "version_state")
     same = {name: getattr(row, name) for name in Node.model_fields if name not in found}
     slots = [_slot(slot) for slot in row.slots.filter(retired=False)]
@@ -128,7 +128,7 @@ def _slot(slot: Slot) -> NodeSlot:
 @router.get("/nodes", response=Page[Node])
 def nodes(request: HttpRequest) -> Page[Node]:
     person(request)
-    return whole([_shown(row) for row in Row.objects.filter(removed_at=None).order_by("name")])
+    return whole([_node_response(row) for row in Row.objects.filter(removed_at=None).order_by("name")])
 
 
 @router.post("/nodes", response={201: NewNode})
@@ -143,14 +143,14 @@ def add_node(request: HttpRequest, body: Adding) -> Status[NewNode]:
 
 @router.get("/nodes/{str:name}", response=Node)
 def node(request: HttpRequest, name: str) -> Node:
-    return _shown(access.node(person(request), name))
+    return _node_response(access.node(person(request), name))
 
 
 @router.patch("/nodes/{str:name}", response=Node)
 def rename_node(request: HttpRequest, name: str, body: Renaming) -> Node:
     """What people call it. Its name stays, by which its host and its folders know it."""
     user = person(request)
-    return _shown(services.rename_node(access.node(user, name, need="admin"), by=user, title=body.title, reason=body.reason))
+    return _node_response(services.rename_node(access.node(user, name, need="admin"), by=user, title=body.title, reason=body.reason))
 
 
 @router.delete("/nodes/{str:name}", response={204: None})
@@ -165,7 +165,9 @@ def remove_node(request: HttpRequest, name: str, reason: str = "") -> Status[Non
 def drain_node(request: HttpRequest, name: str, body: Drain) -> Node:
     """Let it take no new runs, and those on it move away; or take it back."""
     user = person(request)
-    return _shown(services.set_node_draining(access.node(user, name, need="admin"), by=user, draining=body.draining, reason=body.reason))
+    return _node_response(
+        services.set_node_draining(access.node(user, name, need="admin"), by=user, draining=body.draining, reason=body.reason)
+    )
 
 
 @router.post("/nodes/{str:name}/drain/preview", response=Foresight)
@@ -192,7 +194,7 @@ def drain_slot(request: HttpRequest, name: str, slot: int, body: Drain) -> Node:
     user = person(request)
     found = access.node(user, name, need="admin")
     services.set_slot_draining(_slot_of(found, slot), by=user, draining=body.draining, reason=body.reason)
-    return _shown(access.node(user, name))
+    return _node_response(access.node(user, name))
 
 
 @router.post("/nodes/{str:name}/slots/{int:slot}/back", response=Node)
@@ -201,7 +203,7 @@ def put_slot_back(request: HttpRequest, name: str, slot: int, body: PutBack) -> 
     user = person(request)
     found = access.node(user, name, need="admin")
     services.put_slot_back(_slot_of(found, slot), by=user, reason=body.reason)
-    return _shown(access.node(user, name))
+    return _node_response(access.node(user, name))
 
 
 def _slot_of(node: Row, slot: int) -> Slot:

@@ -12,8 +12,8 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import all_of, themselves
-from experiments.api.paging import Asked, Page, newest
-from experiments.api.schemas import Body, Said
+from experiments.api.paging import Page, PageParameters, newest
+from experiments.api.schemas import ActionResult, Body
 from experiments.models import Notification as Row
 from experiments.models import NotificationKind, User
 from experiments.models import Webhook as Hook
@@ -79,7 +79,7 @@ class NewWebhook(Body):
 
 
 @router.get("/notifications", response=Page[Notification])
-def notifications(request: HttpRequest, page: Asked, unread: bool = False) -> Page[Notification]:
+def notifications(request: HttpRequest, page: PageParameters, unread: bool = False) -> Page[Notification]:
     mine = Row.objects.filter(person=all_of(request))
     return newest(mine.filter(read_at=None) if unread else mine, page, _notification)
 
@@ -124,7 +124,7 @@ def _webhook(row: Hook, *, secret: bool = False) -> Webhook:
 
 
 @router.get("/webhooks", response=Page[Webhook])
-def webhooks(request: HttpRequest, page: Asked, project: int | None = None) -> Page[Webhook]:
+def webhooks(request: HttpRequest, page: PageParameters, project: int | None = None) -> Page[Webhook]:
     """The caller's own, or those of a project that they administer."""
     user = all_of(request)
     rows = access.project(user, project, need="admin").webhooks.all() if project is not None else user.webhooks.all()
@@ -145,9 +145,9 @@ def delete_webhook(request: HttpRequest, webhook: int) -> Status[None]:
     return Status(204, None)
 
 
-@router.post("/webhooks/{int:webhook}/test", response={202: Said})
-def try_webhook(request: HttpRequest, webhook: int) -> Status[Said]:
+@router.post("/webhooks/{int:webhook}/test", response={202: ActionResult})
+def try_webhook(request: HttpRequest, webhook: int) -> Status[ActionResult]:
     """Send it a word."""
     user = all_of(request)
     services.try_webhook(access.webhook(user, webhook), by=user, now=timezone.now())
-    return Status(202, Said(detail="A test is on its way: `last_outcome` says in a moment how it went."))
+    return Status(202, ActionResult(detail="A test is on its way: `last_outcome` says in a moment how it went."))

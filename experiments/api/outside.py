@@ -14,7 +14,7 @@ from pydantic import AwareDatetime
 from experiments import access
 from experiments.api.auth import person
 from experiments.api.requests import idempotency_key
-from experiments.api.runs import Run, shown
+from experiments.api.runs import Run, run_response
 from experiments.api.schemas import Body
 from experiments.services import outside
 
@@ -43,7 +43,7 @@ def begin_outside_run(request: HttpRequest, project: int, body: OutsideRun) -> S
     found = access.project(user, project, need="write")
     began_at = body.started_at or now
     run = outside.begin_run(found, by=user, name=body.name, began_at=began_at, now=now, idempotency_key=idempotency_key(request))
-    return Status(201, shown(request, access.run(user, run.pk)))
+    return Status(201, run_response(request, access.run(user, run.pk)))
 
 
 @router.post("/runs/{int:run}/end", response=Run)
@@ -54,4 +54,4 @@ def end_outside_run(request: HttpRequest, run: int, body: OutsideEnd) -> Run:
     outside.check_outside(found)
     if found.is_live():
         outside.end_run(found, body.state, by=user, at=body.ended_at or now, now=now)
-    return shown(request, access.run(user, run))
+    return run_response(request, access.run(user, run))

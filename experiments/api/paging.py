@@ -25,7 +25,7 @@ class PageQuery(Schema):
     cursor: str = Field("", max_length=64)
 
 
-Asked = Annotated[PageQuery, Query()]
+PageParameters = Annotated[PageQuery, Query()]
 
 
 class Page(Schema, Generic[T]):
@@ -38,7 +38,7 @@ class Page(Schema, Generic[T]):
 def newest(found: QuerySet[M], wanted: PageQuery, shown: Callable[[M], T]) -> Page[T]:
     """A page of the rows, newest first."""
     if wanted.cursor:
-        found = found.filter(pk__lt=_place(wanted.cursor))
+        found = found.filter(pk__lt=_parse_cursor(wanted.cursor))
     rows = list(found.order_by("-pk")[: wanted.limit + 1])
     following = _cursor(rows[wanted.limit - 1].pk) if len(rows) > wanted.limit else None
     return Page(items=[shown(row) for row in rows[: wanted.limit]], next=following)
@@ -53,7 +53,7 @@ def _cursor(pk: int) -> str:
     return base64.urlsafe_b64encode(f"before:{pk}".encode()).decode().rstrip("=")
 
 
-def _place(cursor: str) -> int:
+def _parse_cursor(cursor: str) -> int:
     try:
         kind, _, number = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode().partition(":")
     except (binascii.Error, ValueError):

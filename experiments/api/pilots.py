@@ -100,7 +100,7 @@ class Foreseen(Schema):
     words: list[str]
 
 
-def _shown(row: PilotPool) -> Pool:
+def _pool_response(row: PilotPool) -> Pool:
     found = selected.of_pool(row)
     same = [name for name in Pool.model_fields if name not in ("pilots", "ended")]
     return Pool(pilots=list(map(_pilot, found.held)), ended=list(map(_pilot, found.ended)), **{name: getattr(row, name) for name in same})
@@ -113,7 +113,7 @@ def _pilot(row: Row) -> Pilot:
 @router.get("/pilot-pools", response=Page[Pool])
 def pilot_pools(request: HttpRequest) -> Page[Pool]:
     access.rules(person(request), need="admin")
-    return whole([_shown(row) for row in PilotPool.objects.all()])
+    return whole([_pool_response(row) for row in PilotPool.objects.all()])
 
 
 @router.post("/pilot-pools", response={201: Pool})
@@ -122,19 +122,19 @@ def make_pilot_pool(request: HttpRequest, body: NewPool) -> Status[Pool]:
     access.rules(user, need="admin")
     here = {"studio": settings.EDT_PUBLIC_URL or request.build_absolute_uri("/")}
     policy = {"provider": body.provider, **here, **body.changes()}
-    return Status(201, _shown(services.create_pool(by=user, name=body.name, reason=body.reason, **policy)))
+    return Status(201, _pool_response(services.create_pool(by=user, name=body.name, reason=body.reason, **policy)))
 
 
 @router.get("/pilot-pools/{str:pool}", response=Pool)
 def pilot_pool(request: HttpRequest, pool: str) -> Pool:
-    return _shown(selected.pool(person(request), pool))
+    return _pool_response(selected.pool(person(request), pool))
 
 
 @router.patch("/pilot-pools/{str:pool}", response=Pool)
 def change_pilot_pool(request: HttpRequest, pool: str, body: Change) -> Pool:
     """Pilots that are held already stay as they were asked for. With `most` 0 all are emptied and given back."""
     user = person(request)
-    return _shown(services.change_pool(selected.pool(user, pool), by=user, reason=body.reason, **body.changes()))
+    return _pool_response(services.change_pool(selected.pool(user, pool), by=user, reason=body.reason, **body.changes()))
 
 
 @router.delete("/pilot-pools/{str:pool}", response={204: None})

@@ -73,7 +73,7 @@ def preview_file(request: HttpRequest, run: int, path: str, wanted: Annotated[As
     except FileNotFoundError:
         raise Http404("There is no such file in this run.") from None
     with opened:
-        return _shown(previews.preview(opened, size, name=path.rsplit("/", 1)[-1], as_text=wanted.as_text))
+        return _preview_response(previews.preview(opened, size, name=path.rsplit("/", 1)[-1], as_text=wanted.as_text))
 
 
 @router.get("/data/{int:data}/previews/{path:path}", response=FilePreview)
@@ -89,12 +89,12 @@ def preview_shared_file(request: HttpRequest, path: str, wanted: Annotated[AsTex
 
 def _of_data(asset: DataAsset | None, path: str, wanted: AsText) -> FilePreview:
     try:
-        return _shown(data.preview(asset, path, as_text=wanted.as_text))
+        return _preview_response(data.preview(asset, path, as_text=wanted.as_text))
     except FileNotFoundError:
         raise Http404("There is no such file in this data.") from None
 
 
-def _shown(found: previews.Preview) -> FilePreview:
+def _preview_response(found: previews.Preview) -> FilePreview:
     return FilePreview(
         table=_table(found.table),
         arrays=[_array(each) for each in found.arrays],

@@ -11,7 +11,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import all_of, person
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import Body, page_of
 from experiments.models import EnvironmentVariable, Membership, TrainingDefinition
@@ -74,7 +74,7 @@ class VariableValue(Body):
     secret: bool = False
 
 
-def shown(request: HttpRequest, row: Row) -> Project:
+def project_response(request: HttpRequest, row: Row) -> Project:
     return Project(
         id=row.pk,
         name=row.name,
@@ -87,24 +87,24 @@ def shown(request: HttpRequest, row: Row) -> Project:
 
 
 @router.get("/projects", response=Page[Project])
-def projects(request: HttpRequest, page: Asked, q: str = "") -> Page[Project]:
+def projects(request: HttpRequest, page: PageParameters, q: str = "") -> Page[Project]:
     """Those that the caller is a member of. `q`: part of a name or a description."""
     found = access.projects_for(person(request)).select_related("created_by")
     if q := q.replace("\0", "").strip():
         found = found.filter(Q(name__icontains=q) | Q(description__icontains=q))
-    return newest(found, page, lambda row: shown(request, row))
+    return newest(found, page, lambda row: project_response(request, row))
 
 
 @router.post("/projects", response={201: Project})
 def make_project(request: HttpRequest, body: NewProject) -> Status[Project]:
     user = all_of(request)
     made = services.create_project(by=user, name=body.name, description=body.description, idempotency_key=idempotency_key(request))
-    return Status(201, shown(request, access.project(user, made.pk)))
+    return Status(201, project_response(request, access.project(user, made.pk)))
 
 
 @router.get("/projects/{int:project}", response=Project)
 def project(request: HttpRequest, project: int) -> Project:
-    return shown(request, access.project(person(request), project))
+    return project_response(request, access.project(person(request), project))
 
 
 @router.patch("/projects/{int:project}", response=Project)
@@ -112,10 +112,10 @@ def change_project(request: HttpRequest, project: int, body: ProjectChange) -> P
     """Its name and description. With If-Match only where it is what it was."""
     user = person(request)
     found = access.project(user, project, need="admin")
-    unchanged(request, shown(request, found))
+    unchanged(request, project_response(request, found))
     name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
     services.update_project(found, by=user, name=name, description=text)
-    return shown(request, access.project(user, project))
+    return project_response(request, access.project(user, project))
 
 
 @router.delete("/projects/{int:project}", response={204: None})

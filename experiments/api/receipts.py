@@ -11,7 +11,7 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.requests import idempotency_key
-from experiments.api.runs import Run, shown
+from experiments.api.runs import Run, run_response
 from experiments.api.schemas import Body
 from experiments.runs import seals
 from experiments.selectors import receipts, reproductions
@@ -97,7 +97,7 @@ def reproduce_run(request: HttpRequest, run: int) -> Status[Run]:
     """The same run again, on whatever slots there are; `/runs/ID/reproduction` of the new one says whether the same comes out."""
     user = person(request)
     made = services.reproduce(access.run(user, run, need="write"), by=user, idempotency_key=idempotency_key(request))
-    return Status(201, shown(request, access.run(user, made.pk)))
+    return Status(201, run_response(request, access.run(user, made.pk)))
 
 
 @router.get("/runs/{int:run}/reproduction", response=Reproduction)
@@ -108,7 +108,7 @@ def reproduction(request: HttpRequest, run: int) -> Reproduction:
     told = reproductions.of_run(user, found)
     if told is None or found.reproduces is None:
         raise Http404("This run repeats no other one: POST /runs/ID/reproduce makes one that does.")
-    apart = told.figures.apart if told.figures is not None else None
+    apart = told.curves.apart if told.curves is not None else None
     return Reproduction(
         run=found.reproduces,
         result=told.result,

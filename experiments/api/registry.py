@@ -13,7 +13,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key, unchanged
 from experiments.api.schemas import BINARY, Body, page_of
@@ -133,7 +133,7 @@ class ModelReceipt(Schema):
     seal: dict[str, str]
 
 
-def shown(request: HttpRequest, row: Row) -> RegisteredModel:
+def model_response(request: HttpRequest, row: Row) -> RegisteredModel:
     same = ("name", "note", "tags", "created_at", "newest")
     return RegisteredModel(
         id=row.pk,
@@ -146,7 +146,7 @@ def shown(request: HttpRequest, row: Row) -> RegisteredModel:
     )
 
 
-def shown_version(request: HttpRequest, row: VersionRow) -> ModelVersion:
+def version_response(request: HttpRequest, row: VersionRow) -> ModelVersion:
     same = ("number", "run", "path", "note", "tags", "size_bytes", "left_out", "lineage", "created_at")
     files = [ModelFile(path=each.path, size_bytes=each.size_bytes, sha256=each.sha256, made=each.made) for each in row.files.all()]
     return ModelVersion(
@@ -162,20 +162,20 @@ def shown_version(request: HttpRequest, row: VersionRow) -> ModelVersion:
 
 
 def _again(request: HttpRequest, model: Row) -> RegisteredModel:
-    return shown(request, registry.models_of(model.project).get(pk=model.pk))
+    return model_response(request, registry.models_of(model.project).get(pk=model.pk))
 
 
 @router.get("/models", response=Page[RegisteredModel])
-def models(request: HttpRequest, page: Asked, name: str = "") -> Page[RegisteredModel]:
+def models(request: HttpRequest, page: PageParameters, name: str = "") -> Page[RegisteredModel]:
     """Of all your projects; those that are called `name`, where one is given."""
     found = registry.models_for(person(request))
-    return newest(found.filter(name=name) if name else found, page, lambda row: shown(request, row))
+    return newest(found.filter(name=name) if name else found, page, lambda row: model_response(request, row))
 
 
 @router.get("/projects/{int:project}/models", response=Page[RegisteredModel])
-def models_of_project(request: HttpRequest, project: int, page: Asked) -> Page[RegisteredModel]:
+def models_of_project(request: HttpRequest, project: int, page: PageParameters) -> Page[RegisteredModel]:
     found = access.project(person(request), project)
-    return newest(registry.models_of(found), page, lambda row: shown(request, row))
+    return newest(registry.models_of(found), page, lambda row: model_response(request, row))
 
 
 @router.post("/projects/{int:project}/models", response={201: RegisteredModel})
@@ -209,7 +209,7 @@ def delete_model(request: HttpRequest, model: int) -> Status[None]:
 
 
 @router.get("/models/{int:model}/events", response=Page[ModelEvent])
-def model_events(request: HttpRequest, model: int, page: Asked) -> Page[ModelEvent]:
+def model_events(request: HttpRequest, model: int, page: PageParameters) -> Page[ModelEvent]:
     """What was done to it: versions registered, aliases moved."""
     found = access.registered_model(person(request), model).events.select_related("by")
     return newest(found, page, lambda row: ModelEvent(at=row.at, by=row.by.username if row.by else None, what=row.what))
@@ -232,24 +232,24 @@ def drop_alias(request: HttpRequest, model: int, alias: str) -> Status[None]:
 
 
 @router.get("/models/{int:model}/versions", response=Page[ModelVersion])
-def model_versions(request: HttpRequest, model: int, page: Asked) -> Page[ModelVersion]:
+def model_versions(request: HttpRequest, model: int, page: PageParameters) -> Page[ModelVersion]:
     found = access.registered_model(person(request), model)
-    return newest(registry.versions_of(found), page, lambda row: shown_version(request, row))
+    return newest(registry.versions_of(found), page, lambda row: version_response(request, row))
 
 
 @router.get("/models/{int:model}/versions/{str:which}", response=ModelVersion)
 def model_version(request: HttpRequest, model: int, which: str) -> ModelVersion:
     """`which`, here and below: a number, an alias, or latest."""
-    return shown_version(request, registry.version_of(access.registered_model(person(request), model), which))
+    return version_response(request, registry.version_of(access.registered_model(person(request), model), which))
 
 
 @router.patch("/models/{int:model}/versions/{str:which}", response=ModelVersion)
 def change_model_version(request: HttpRequest, model: int, which: str, body: ModelVersionChange) -> ModelVersion:
     user = person(request)
     found = registry.version_of(access.registered_model(user, model, need="write"), which)
-    unchanged(request, shown_version(request, found))
+    unchanged(request, version_response(request, found))
     said = {"note": found.note, "tags": found.tags, **body.model_dump(exclude_none=True)}
-    return shown_version(request, services.update_version(found, by=user, **said))
+    return version_response(request, services.update_version(found, by=user, **said))
 
 
 @router.delete("/models/{int:model}/versions/{str:which}", response={204: None})
@@ -298,7 +298,7 @@ def registrable(request: HttpRequest, run: int) -> Page[Registrable]:
 def models_of_run(request: HttpRequest, run: int) -> Page[ModelVersion]:
     """The versions that were made of it."""
     found = registry.of_run(access.run(person(request), run))
-    return whole([shown_version(request, each) for each in found])
+    return whole([version_response(request, each) for each in found])
 
 
 @router.post("/runs/{int:run}/models", response={201: ModelVersion})
@@ -314,4 +314,4 @@ def register_model(request: HttpRequest, run: int, body: NewModelVersion) -> Sta
         said["path"] = offered[0].path
     lineage = registry.lineage(found)
     made = services.register_version(found, by=user, lineage=lineage, idempotency_key=idempotency_key(request), now=timezone.now(), **said)
-    return Status(201, shown_version(request, registry.version_of(made.model, str(made.number))))
+    return Status(201, version_response(request, registry.version_of(made.model, str(made.number))))

@@ -86,7 +86,7 @@ def project_runs(request: HttpRequest, project: int, wanted: Annotated[RowsQuery
     user = person(request)
     found = access.project(user, project)
     plan = _plan(found, wanted, access.experiment(user, wanted.experiment).pk if wanted.experiment is not None else None)
-    begin = _place(wanted.cursor)
+    begin = _parse_cursor(wanted.cursor)
     numbers = list(run_table.numbers(plan)[begin : begin + wanted.limit + 1])
     items = [_row(request, plan, row) for row in run_table.rows(plan, numbers[: wanted.limit])]
     return Page(items=items, next=_cursor(begin + wanted.limit) if len(numbers) > wanted.limit else None)
@@ -135,7 +135,7 @@ def _cursor(place: int) -> str:
     return base64.urlsafe_b64encode(f"from:{place}".encode()).decode().rstrip("=")
 
 
-def _place(cursor: str) -> int:
+def _parse_cursor(cursor: str) -> int:
     if not cursor:
         return 0
     try:

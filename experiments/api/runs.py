@@ -14,7 +14,7 @@ from ninja.responses import Status
 from experiments import access, selectors, services
 from experiments.api.auth import person
 from experiments.api.foresight import Foresight, foreseen
-from experiments.api.paging import Asked, Page, newest, whole
+from experiments.api.paging import Page, PageParameters, newest, whole
 from experiments.api.requests import idempotency_key
 from experiments.api.schemas import Body, Reason, page_of
 from experiments.cluster.plan_preview import RunChange
@@ -120,7 +120,7 @@ class Continuation(Body):
     command: str = ""
 
 
-class Rerun(Body):
+class RunChanges(Body):
     """What is left out stays as the run has it. `grid`: values of its arguments by name, as in {"lr": ["0.1", "0.3"]}; a run is made for
     each combination, 100 at most. `version`: another one of its definition."""
 
@@ -133,16 +133,16 @@ class Rerun(Body):
     environment: dict[str, str] | None = None
 
 
-def shown(request: HttpRequest, row: TrainingRun) -> Run:
+def run_response(request: HttpRequest, row: TrainingRun) -> Run:
     """One that `access.run` has fetched."""
-    return many_shown(request, [row])[0]
+    return run_responses(request, [row])[0]
 
 
-def many_shown(request: HttpRequest, rows: list[TrainingRun]) -> list[Run]:
+def run_responses(request: HttpRequest, rows: list[TrainingRun]) -> list[Run]:
     """With a few queries, however many they are."""
     held = selectors.slots_of([row.pk for row in rows])
     metrics = selectors.last_metrics([row.pk for row in rows])
-    return [_shown(request, row, held.get(row.pk, 0), metrics.get(row.pk, {})) for row in rows]
+    return [_response(request, row, held.get(row.pk, 0), metrics.get(row.pk, {})) for row in rows]
 
 
 SAME = (
@@ -163,7 +163,7 @@ SAME = (
 )
 
 
-def _shown(request: HttpRequest, row: TrainingRun, slots: int, metrics: dict[str, float | None]) -> Run:
+def _response(request: HttpRequest, row: TrainingRun, slots: int, metrics: dict[str, float | None]) -> Run:
     return Run(
         id=row.pk,
         project=row.experiment.project_id,
@@ -195,20 +195,20 @@ UNREAD: dict[str, Any] = {
 
 
 def _controlled(request: HttpRequest, run: int) -> Run:
-    """As `shown`; for an administrator who is no member of its project without what only members may read."""
+    """As `run_response`; for an administrator who is no member of its project without what only members may read."""
     row = access.run_control(person(request), run)
-    found = shown(request, row)
+    found = run_response(request, row)
     return found if row.experiment.project.my_role else found.model_copy(update=UNREAD)
 
 
 @router.get("/runs", response=Page[Run])
-def runs(request: HttpRequest, page: Asked, wanted: Annotated[RunsQuery, Query()]) -> Page[Run]:
+def runs(request: HttpRequest, page: PageParameters, wanted: Annotated[RunsQuery, Query()]) -> Page[Run]:
     """Of all projects that the caller is a member of, newest first."""
     user = person(request)
     found = TrainingRun.objects.filter(experiment__project__in=access.projects_for(user).values("pk"))
     rows = _matching(found, wanted).select_related("experiment", "version", "submitted_by", "head_node")
     listed = newest(rows, page, lambda row: row)
-    return Page(items=many_shown(request, listed.items), next=listed.next)
+    return Page(items=run_responses(request, listed.items), next=listed.next)
 
 
 def _matching(found: QuerySet[TrainingRun], wanted: RunsQuery) -> QuerySet[TrainingRun]:
@@ -230,7 +230,7 @@ def _matching(found: QuerySet[TrainingRun], wanted: RunsQuery) -> QuerySet[Train
 
 @router.get("/runs/{int:run}", response=Run)
 def run(request: HttpRequest, run: int) -> Run:
-    return shown(request, access.run(person(request), run))
+    return run_response(request, access.run(person(request), run))
 
 
 @router.patch("/runs/{int:run}", response=Run)
@@ -302,11 +302,11 @@ def continue_run(request: HttpRequest, run: int, body: Continuation) -> Status[R
     made = services.continue_run(
         access.run(user, run, need="write"), by=user, command=body.command, idempotency_key=idempotency_key(request)
     )
-    return Status(201, shown(request, access.run(user, made.pk)))
+    return Status(201, run_response(request, access.run(user, made.pk)))
 
 
 @router.post("/runs/{int:run}/rerun", response={201: Page[Run]})
-def run_with_changes(request: HttpRequest, run: int, body: Rerun) -> Status[Page[Run]]:
+def run_with_changes(request: HttpRequest, run: int, body: RunChanges) -> Status[Page[Run]]:
     """New runs in the experiment of this one, whatever has become of it, with what it had and what is named here."""
     user = person(request)
     found = access.run(user, run, need="write")
@@ -321,7 +321,7 @@ def run_with_changes(request: HttpRequest, run: int, body: Rerun) -> Status[Page
         environment=body.environment,
         idempotency_key=idempotency_key(request),
     )
-    return Status(201, whole([shown(request, access.run(user, each.pk)) for each in made]))
+    return Status(201, whole([run_response(request, access.run(user, each.pk)) for each in made]))
 
 
 @router.post("/runs/{int:run}/add-package", response={201: int})

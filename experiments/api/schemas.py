@@ -59,7 +59,7 @@ class Reason(Body):
     reason: str = ""
 
 
-class Said(Schema):
+class ActionResult(Schema):
     """What was done, in a sentence."""
 
     detail: str

@@ -53,7 +53,7 @@ class Store(Schema):
 @router.get("/store", response=Store, operation_id="object_store", summary="How the object store stands, and what waits for it")
 def store(request: HttpRequest) -> Store:
     access.rules(person(request), need="admin")
-    found = selected.found(clock.now())
+    found = selected.store_status(clock.now())
     return Store(
         url=found.url,
         words=found.words,

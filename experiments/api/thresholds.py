@@ -41,7 +41,7 @@ class Threshold(Schema):
     told_value: float | None = None
 
 
-def _shown(row: MetricWatch | ExperimentWatch) -> Threshold:
+def _threshold_response(row: MetricWatch | ExperimentWatch) -> Threshold:
     said = Threshold(id=row.pk, metric=f"{row.group} {row.name}", above=row.above, threshold=row.threshold)
     if isinstance(row, MetricWatch):
         told = {"told_at": row.told_at, "told_step": row.told_step, "told_value": finite(row.told_value)}
@@ -52,14 +52,14 @@ def _shown(row: MetricWatch | ExperimentWatch) -> Threshold:
 @router.get("/runs/{int:run}/thresholds", response=Page[Threshold])
 def thresholds(request: HttpRequest, run: int) -> Page[Threshold]:
     user = person(request)
-    return whole([_shown(row) for row in MetricWatch.objects.filter(person=user, run=access.run(user, run))])
+    return whole([_threshold_response(row) for row in MetricWatch.objects.filter(person=user, run=access.run(user, run))])
 
 
 @router.post("/runs/{int:run}/thresholds", response={201: Threshold})
 def set_threshold(request: HttpRequest, run: int, body: NewThreshold) -> Status[Threshold]:
     """Set again, it is told of again."""
     user = person(request)
-    return Status(201, _shown(watches.watch_metric(access.run(user, run), by=user, **body.model_dump())))
+    return Status(201, _threshold_response(watches.watch_metric(access.run(user, run), by=user, **body.model_dump())))
 
 
 @router.delete("/runs/{int:run}/thresholds/{int:threshold}", response={204: None})
@@ -75,14 +75,16 @@ def drop_threshold(request: HttpRequest, run: int, threshold: int) -> Status[Non
 @router.get("/experiments/{int:experiment}/thresholds", response=Page[Threshold])
 def experiment_thresholds(request: HttpRequest, experiment: int) -> Page[Threshold]:
     user = person(request)
-    return whole([_shown(row) for row in ExperimentWatch.objects.filter(person=user, experiment=access.experiment(user, experiment))])
+    return whole(
+        [_threshold_response(row) for row in ExperimentWatch.objects.filter(person=user, experiment=access.experiment(user, experiment))]
+    )
 
 
 @router.post("/experiments/{int:experiment}/thresholds", response={201: Threshold})
 def set_experiment_threshold(request: HttpRequest, experiment: int, body: NewThreshold) -> Status[Threshold]:
     """For the runs that are made of it from now on."""
     user = person(request)
-    return Status(201, _shown(watches.watch_experiment(access.experiment(user, experiment), by=user, **body.model_dump())))
+    return Status(201, _threshold_response(watches.watch_experiment(access.experiment(user, experiment), by=user, **body.model_dump())))
 
 
 @router.delete("/experiments/{int:experiment}/thresholds/{int:threshold}", response={204: None})

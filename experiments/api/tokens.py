@@ -12,7 +12,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import ANY_TOKEN, OWNER, all_of, person, themselves
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
 from experiments.models import ApiToken, TrainingRun
@@ -61,7 +61,7 @@ class MadeToken(Token):
     token: str
 
 
-def _shown(row: ApiToken) -> Token:
+def _token_response(row: ApiToken) -> Token:
     return Token(id=row.pk, project=row.project_id, run=row.run_id, **{name: getattr(row, name) for name in SAME})
 
 
@@ -72,12 +72,12 @@ SAME = ("name", "hint", "scope", "created_at", "expires_at", "last_used_at")
 def me(request: HttpRequest) -> Me:
     user = person(request)
     token = ApiToken.objects.filter(pk=user.permit.token).first() if user.permit is not None else None
-    return Me(username=user.username, administrator=user.administers, token=_shown(token) if token is not None else None)
+    return Me(username=user.username, administrator=user.administers, token=_token_response(token) if token is not None else None)
 
 
 @router.get("/tokens", response=Page[Token])
-def tokens(request: HttpRequest, page: Asked) -> Page[Token]:
-    return newest(ApiToken.objects.filter(person=themselves(request)), page, _shown)
+def tokens(request: HttpRequest, page: PageParameters) -> Page[Token]:
+    return newest(ApiToken.objects.filter(person=themselves(request)), page, _token_response)
 
 
 @router.post("/tokens", response={201: MadeToken}, auth=OWNER)
@@ -91,7 +91,7 @@ def make_token(request: HttpRequest, body: NewToken) -> Status[MadeToken]:
     row, secret = services.create_token(
         by=user, name=body.name, scope=body.scope, project=project, run=run, days=body.expires_in_days, now=timezone.now()
     )
-    return Status(201, MadeToken(token=secret, **_shown(row).model_dump()))
+    return Status(201, MadeToken(token=secret, **_token_response(row).model_dump()))
 
 
 @router.delete("/tokens/current", response={204: None}, auth=ANY_TOKEN)

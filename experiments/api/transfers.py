@@ -13,7 +13,7 @@ from ninja.responses import Status
 
 from experiments import access
 from experiments.api.auth import all_of, person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.problems import Refused
 from experiments.api.requests import idempotency_key
 from experiments.api.schemas import BINARY, Body, page_of
@@ -56,7 +56,7 @@ class ReceivedBytes(Schema):
     received: int
 
 
-def _shown(request: HttpRequest, row: Row) -> Import:
+def _import_response(request: HttpRequest, row: Row) -> Import:
     (received,) = datastore.received(row.key, 1) if row.state == Row.State.ARRIVING else (row.size_bytes,)
     return Import(
         id=row.pk,
@@ -74,7 +74,7 @@ def _shown(request: HttpRequest, row: Row) -> Import:
     )
 
 
-def _mine(request: HttpRequest, number: int) -> Row:
+def _own_import(request: HttpRequest, number: int) -> Row:
     return access.project_import(all_of(request), number)
 
 
@@ -87,9 +87,9 @@ def export_project(request: HttpRequest, project: int) -> HttpResponseBase:
 
 
 @router.get("/projects/imports", response=Page[Import])
-def project_imports(request: HttpRequest, page: Asked) -> Page[Import]:
+def project_imports(request: HttpRequest, page: PageParameters) -> Page[Import]:
     """Those of the caller."""
-    return newest(Row.objects.filter(created_by=all_of(request)), page, lambda row: _shown(request, row))
+    return newest(Row.objects.filter(created_by=all_of(request)), page, lambda row: _import_response(request, row))
 
 
 @router.post("/projects/imports", response={201: Import})
@@ -97,13 +97,16 @@ def begin_import(request: HttpRequest, body: NewImport) -> Status[Import]:
     """Announce the archive of a project. It becomes a new one, which the caller administers."""
     user, key = all_of(request), idempotency_key(request)
     return Status(
-        201, _shown(request, imports.begin_import(by=user, file_name=body.file, size_bytes=body.size, name=body.name, idempotency_key=key))
+        201,
+        _import_response(
+            request, imports.begin_import(by=user, file_name=body.file, size_bytes=body.size, name=body.name, idempotency_key=key)
+        ),
     )
 
 
 @router.get("/projects/imports/{int:imported}", response=Import)
 def project_import(request: HttpRequest, imported: int) -> Import:
-    return _shown(request, _mine(request, imported))
+    return _import_response(request, _own_import(request, imported))
 
 
 @router.put(
@@ -114,7 +117,7 @@ def project_import(request: HttpRequest, imported: int) -> Import:
 )
 def send_archive(request: HttpRequest, imported: int, offset: Annotated[int, Query(ge=0, le=2**60)]) -> ReceivedBytes:
     """The body is written behind what is there; 409 where `offset` is not where that ends (`received` says where it does)."""
-    found = _mine(request, imported)
+    found = _own_import(request, imported)
     if int(request.headers.get("Content-Length") or 0) > MOST_PIECE_BYTES:
         raise Refused(413, f"A piece has at most {MOST_PIECE_BYTES >> 20} MiB.")
     return ReceivedBytes(received=imports.receive_archive(found, offset=offset, body=cast(BinaryIO, request)))
@@ -123,13 +126,13 @@ def send_archive(request: HttpRequest, imported: int, offset: Annotated[int, Que
 @router.post("/projects/imports/{int:imported}/finish", response=Import)
 def finish_import(request: HttpRequest, imported: int) -> Import:
     """Have it taken in; `state` says what becomes of it. Sent again, it answers the same."""
-    found = _mine(request, imported)
-    return _shown(request, imports.finish_archive(found))
+    found = _own_import(request, imported)
+    return _import_response(request, imports.finish_archive(found))
 
 
 @router.delete("/projects/imports/{int:imported}", response={204: None})
 def drop_import(request: HttpRequest, imported: int) -> Status[None]:
     """Give it up, with what has arrived of it; a project that came of it stays."""
-    found = _mine(request, imported)
+    found = _own_import(request, imported)
     imports.drop_import(found, now=timezone.now())
     return Status(204, None)

@@ -12,7 +12,7 @@ from ninja.responses import Status
 
 from experiments import access, services
 from experiments.api.auth import person
-from experiments.api.paging import Asked, Page, newest
+from experiments.api.paging import Page, PageParameters, newest
 from experiments.api.schemas import Body
 from experiments.models import Trigger as Row
 from experiments.models import TriggerDelivery
@@ -63,7 +63,7 @@ class Delivery(Schema):
     made: int | None
 
 
-def _shown(request: HttpRequest, row: Row) -> Trigger:
+def _trigger_response(request: HttpRequest, row: Row) -> Trigger:
     same = ("event", "branch", "data_name", "created_at")
     return Trigger(
         id=row.pk,
@@ -77,9 +77,9 @@ def _shown(request: HttpRequest, row: Row) -> Trigger:
 
 
 @router.get("/projects/{int:project}/triggers", response=Page[Trigger])
-def triggers(request: HttpRequest, project: int, page: Asked) -> Page[Trigger]:
+def triggers(request: HttpRequest, project: int, page: PageParameters) -> Page[Trigger]:
     found = access.project(person(request), project, need="write")
-    return newest(found.triggers.select_related("created_by"), page, lambda row: _shown(request, row))
+    return newest(found.triggers.select_related("created_by"), page, lambda row: _trigger_response(request, row))
 
 
 @router.post("/projects/{int:project}/triggers", response={201: MadeTrigger})
@@ -96,11 +96,11 @@ def make_trigger(request: HttpRequest, project: int, body: NewTrigger) -> Status
         data_name=body.data_name,
         now=timezone.now(),
     )
-    return Status(201, MadeTrigger(secret=secret, **_shown(request, row).model_dump()))
+    return Status(201, MadeTrigger(secret=secret, **_trigger_response(request, row).model_dump()))
 
 
 @router.get("/triggers/{int:trigger}/deliveries", response=Page[Delivery])
-def deliveries(request: HttpRequest, trigger: int, page: Asked) -> Page[Delivery]:
+def deliveries(request: HttpRequest, trigger: int, page: PageParameters) -> Page[Delivery]:
     """What came in, and what became of it."""
     return newest(access.trigger(person(request), trigger, need="write").deliveries.all(), page, _delivery)
 

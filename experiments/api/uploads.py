@@ -11,7 +11,7 @@ from ninja.responses import Status
 from experiments import access, services
 from experiments.api.auth import person
 from experiments.api.data import DataAsset
-from experiments.api.data import shown as data_shown
+from experiments.api.data import data_asset_response as data_shown
 from experiments.api.problems import Refused
 from experiments.api.schemas import Body
 from experiments.files import datastore
@@ -75,7 +75,7 @@ class Finished(Schema):
     upload: int | None = None
 
 
-def shown(row: DataUpload) -> Upload:
+def upload_response(row: DataUpload) -> Upload:
     received = datastore.received(row.key, len(row.parts))
     files = [Arriving(number=number, path=path, size=size, received=received[number]) for number, (path, size) in enumerate(row.parts)]
     kind: Literal["code", "data"] = "code" if row.for_code else "data"
@@ -89,15 +89,17 @@ def begin_upload(request: HttpRequest, project: int, body: NewUpload) -> Status[
     found = access.project(user, project, need="write")
     parts = [Part(each.path, each.size) for each in body.files]
     if body.kind == "data":
-        return Status(201, shown(services.begin_upload(found, by=user, name=body.name, description=body.description, parts=parts)))
+        return Status(
+            201, upload_response(services.begin_upload(found, by=user, name=body.name, description=body.description, parts=parts))
+        )
     if len(parts) != 1:
         raise Refused(400, "Code is one file: pack it as a zip.", errors={"files": ["Code is one file: pack it as a zip."]})
-    return Status(201, shown(code.begin_code(found, by=user, file_name=parts[0].path, size_bytes=parts[0].size_bytes)))
+    return Status(201, upload_response(code.begin_code(found, by=user, file_name=parts[0].path, size_bytes=parts[0].size_bytes)))
 
 
 @router.get("/uploads/{int:upload}", response=Upload)
 def upload(request: HttpRequest, upload: int) -> Upload:
-    return shown(access.data_upload(person(request), upload))
+    return upload_response(access.data_upload(person(request), upload))
 
 
 @router.put(

@@ -229,7 +229,7 @@ def _answer(server: _Server, order: Order, descriptors: Sequence[int], request: 
         pidfd = _begun(ours, deadline)
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended at once: what was said of it can be read
-                ours.settimeout(_left(deadline))
+                ours.settimeout(_seconds_left(deadline))
                 ours.sendall(request)
             return _line(ours, deadline, most_bytes)
         except ConnectionResetError:
@@ -240,7 +240,7 @@ def _answer(server: _Server, order: Order, descriptors: Sequence[int], request: 
 
 def _begun(at: socket.socket, deadline: float) -> int:
     """The child, as a pidfd."""
-    at.settimeout(_left(deadline))
+    at.settimeout(_seconds_left(deadline))
     try:
         begun, pidfds = wire.receive(at, 1)
     except ConnectionResetError:
@@ -252,7 +252,7 @@ def _begun(at: socket.socket, deadline: float) -> int:
     return pidfds[0]
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -263,14 +263,14 @@ def _line(at: socket.socket, deadline: float, most_bytes: int) -> bytes:
     """Up to the end of the first line, or of all."""
     pieces, size = [], 0
     while True:
-        at.settimeout(_left(deadline))
+        at.settimeout(_seconds_left(deadline))
         piece = at.recv(1 << 18)
         pieces.append(piece)
         size += len(piece)
         if not piece or b"\n" in piece:
             return b"".join(pieces).partition(b"\n")[0]
         if size > most_bytes:
-            raise Unreadable(f"more than {_shown(most_bytes)} came of it")
+            raise Unreadable(f"more than {_format_size(most_bytes)} came of it")
 
 
 def _end(pidfd: int, *, writes: bool) -> None:
@@ -298,7 +298,7 @@ def _believed(line: bytes, limits: Limits) -> object:
 def _tell(said: Mapping[str, object], limits: Limits) -> NoReturn:
     failed, number = said.get("failed"), said.get("number")
     if failed == "memory":
-        raise Unreadable(f"it needs more memory than {_shown(limits.memory_bytes)}")
+        raise Unreadable(f"it needs more memory than {_format_size(limits.memory_bytes)}")
     if failed == "depth":
         raise Unreadable("it is nested too deeply")
     if failed == "system" and isinstance(number, int) and 0 < number < 4096:
@@ -314,5 +314,5 @@ def _tell(said: Mapping[str, object], limits: Limits) -> NoReturn:
     raise Unreadable(BROKEN)
 
 
-def _shown(size_bytes: int) -> str:
+def _format_size(size_bytes: int) -> str:
     return f"{size_bytes >> 20} MiB"

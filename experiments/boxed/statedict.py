@@ -189,7 +189,7 @@ def _write(source: BinaryIO, archive: zipfile.ZipFile, weights: dict[str, _Tenso
     for name, tensor in weights.items():
         if name in header or not tensor.is_in_order():
             raise NotConverted(f"the values of {name[:100]} do not lie in the usual order: save it after .contiguous()")
-        places[name] = _place(source, archive, tensor)
+        places[name] = _data_offset(source, archive, tensor)
         size = tensor.count * tensor.kind.size
         header[name] = {"dtype": tensor.kind.name, "shape": list(tensor.shape), "data_offsets": [end, end + size]}
         end += size
@@ -203,7 +203,7 @@ def _write(source: BinaryIO, archive: zipfile.ZipFile, weights: dict[str, _Tenso
             into.write(piece)
 
 
-def _place(source: BinaryIO, archive: zipfile.ZipFile, tensor: _Tensor) -> int:
+def _data_offset(source: BinaryIO, archive: zipfile.ZipFile, tensor: _Tensor) -> int:
     """Where in the file its first value lies."""
     entry = _entry(archive, f"data/{tensor.storage.key}")
     if (tensor.offset + tensor.count) * tensor.kind.size > entry.file_size or entry.compress_type != zipfile.ZIP_STORED:

@@ -103,7 +103,7 @@ def _facts_of(node: Node) -> tuple[object, ...]:
 
 
 def _slot_ref(slot: Slot) -> SlotRef:
-    return SlotRef(id=slot.pk, node=slot.node.name, index=slot.place, device=cast(Device, slot.device))
+    return SlotRef(id=slot.pk, node=slot.node.name, index=slot.device_index, device=cast(Device, slot.device))
 
 
 class _About(NamedTuple):

@@ -116,10 +116,10 @@ def _note(node: Node, observation: Observation, *, now: dt.datetime) -> list[tup
             news |= remote_workers.take_in(node, seen, now=now)
         elif run is not None and seen.attempt >= run.attempt:  # else of an attempt before, which may have been elsewhere since
             _count(run, seen)
-            utilization.keep(run, seen, now=now, away=away.get(run.pk, ()))
+            utilization.store_sample(run, seen, now=now, away=away.get(run.pk, ()))
             news |= utilization.renew(run, seen, now=now, node=node)
             if node.joined and seen.meeting is not None:
-                meetings.keep(run, seen.meeting, on=node)
+                meetings.store_meeting(run, seen.meeting, on=node)
             found.append((run, seen))
     if news:
         notify.changed(f"node-{node.pk}", "use")

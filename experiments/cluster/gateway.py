@@ -28,7 +28,7 @@ from experiments.live import notify
 from experiments.models import NodeToken
 from experiments.ops import clock
 from training_runtime.errors import ProtocolError, UnknownMessage
-from training_runtime.node.messages import STREAM, Departed, Hello, Message, Refused, Seen, Welcome, decode, encode
+from training_runtime.node.messages import STREAM, Departed, Hello, Message, ObservedState, Refused, Welcome, decode, encode
 from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class NodeSocket(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         self.welcome: Welcome | None = None
-        self.latest: Seen | None = None
+        self.latest: ObservedState | None = None
         self.left = False
         self.left_out = LeftOut(log)
         self.news, self.due = asyncio.Event(), asyncio.Event()
@@ -105,7 +105,7 @@ class NodeSocket(AsyncWebsocketConsumer):
         self.heard_at = time.monotonic()
         if self.welcome is None and isinstance(message, Hello) and self.token is not None:
             await self._greet(self.token, message)
-        elif self.welcome is not None and isinstance(message, Seen):
+        elif self.welcome is not None and isinstance(message, ObservedState):
             self.latest = message
             self.news.set()
         elif self.welcome is not None and isinstance(message, Departed):

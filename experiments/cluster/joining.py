@@ -22,7 +22,7 @@ from experiments.cluster import desired, fleet, version_standing
 from experiments.live import notify
 from experiments.models import ClusterRules, Node, NodeToken, TrainingRun, User
 from training_runtime.node import places
-from training_runtime.node.messages import GUEST, Hello, Refused, RunFolder, Wanted, Welcome
+from training_runtime.node.messages import GUEST, DesiredState, Hello, Refused, RunFolder, Welcome
 from training_runtime.protocol import Apply, Observation
 from training_runtime.version_skew import ProtocolVersion
 
@@ -100,7 +100,7 @@ def is_current(number: int, incarnation: int) -> bool:
 class SentState(NamedTuple):
     """What a machine was told last, and what that came of. `at`: when it was put together."""
 
-    wanted: Wanted
+    wanted: DesiredState
     desired: desired.Desired
     at: dt.datetime
 
@@ -120,7 +120,7 @@ def state_for(name: str, before: SentState | None, now: dt.datetime) -> SentStat
         RunFolder(run.pk, run.folder, GUEST if run.pk in guests else term_of(run))
         for run in TrainingRun.objects.filter(pk__in=numbers).only("folder", "moved_at")
     )
-    return SentState(Wanted(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
+    return SentState(DesiredState(_abroad(found.apply), folders, several=ClusterRules.current().several_machines), found, now)
 
 
 def term_of(run: TrainingRun) -> str:

@@ -19,7 +19,7 @@ from training_runtime.records import build
 PURPOSE = "where drivers are met"
 
 
-def keep(run: TrainingRun, meeting: Meeting, *, on: Node) -> None:
+def store_meeting(run: TrainingRun, meeting: Meeting, *, on: Node) -> None:
     """Store where the run's driver can be reached."""
     known = DriverMeeting.objects.filter(run=run).first()
     if known is not None and known.node_id == on.pk and _unsealed(known) == meeting:

@@ -37,7 +37,7 @@ def notice_s(pool: PilotPool) -> int:
 
 def need(pool: PilotPool, *, now: dt.datetime) -> Need:
     """How many more would help, by the planner; those that are on their way to other pools are taken to be there."""
-    seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
+    seen = snapshot.take_snapshot(ClusterRules.current(), now=now, lock=False)
     nowhere = all(slot.draining for slot in seen.slot_facts)  # then environments have been built nowhere, and pilots build them
     runs = [dataclasses.replace(facts, paused=seen.runs[facts.id].paused) if nowhere else facts for facts in seen.run_facts]
     slots = list(seen.slot_facts)

@@ -101,12 +101,12 @@ def preview(
     """What the allocation would become with changes to runs (by their ids) and to what holds for everybody. Writes nothing. `named`: which
     of these runs whoever asks may know by name."""
     rules = ClusterRules.current()
-    seen = would = snapshot.take(rules, now=now, lock=False)
+    seen = would = snapshot.take_snapshot(rules, now=now, lock=False)
     changes, wish = changes or {}, cluster or ClusterWish()
     asked = {name: value for name in OF_FACTS if (value := getattr(wish, name)) not in (None, getattr(rules, name))}
     if asked:
         vars(rules).update(asked)
-        would = snapshot.take(rules, now=now, lock=False)
+        would = snapshot.take_snapshot(rules, now=now, lock=False)
     left = [facts for facts in would.run_facts if not changes.get(facts.id, RunChange()).stop]
     changed = [_changed(facts, changes.get(facts.id), would, rules.priority_ceiling) for facts in left]
     given = {name: value for name, value in vars(wish).items() if name not in (*OF_FACTS, *NOT_PLANNED) and value is not None}

@@ -167,7 +167,7 @@ def _read(method: str, path: str) -> Any:
     try:
         return json.loads(said)
     except ValueError:
-        raise EngineProblem(f"{_shown(settings.EDT_RAY_ADDRESS)} answers, but not as Ray's dashboard does.") from None
+        raise EngineProblem(f"{_without_password(settings.EDT_RAY_ADDRESS)} answers, but not as Ray's dashboard does.") from None
 
 
 def _mapping(found: Any) -> Mapping[str, Any]:
@@ -176,7 +176,7 @@ def _mapping(found: Any) -> Mapping[str, Any]:
 
 def _list(found: Any) -> Sequence[Any]:
     if not isinstance(found, list):
-        raise EngineProblem(f"{_shown(settings.EDT_RAY_ADDRESS)} answers, but not as Ray's dashboard does.")
+        raise EngineProblem(f"{_without_password(settings.EDT_RAY_ADDRESS)} answers, but not as Ray's dashboard does.")
     return found
 
 
@@ -193,9 +193,9 @@ def _ask(method: str, path: str, **request: Any) -> bytes:
             for piece in answer.iter_bytes():
                 body += piece
                 if len(body) > MOST_BYTES or time.monotonic() > end:
-                    raise EngineProblem(f"{_shown(address)} answers with too much, or too slowly.")
+                    raise EngineProblem(f"{_without_password(address)} answers with too much, or too slowly.")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # the last: a token that no header can have
-        raise EngineProblem(f"{_shown(address)} cannot be reached: {error or type(error).__name__}") from None
+        raise EngineProblem(f"{_without_password(address)} cannot be reached: {error or type(error).__name__}") from None
     if answer.status_code != 200:
         raise Refused(answer.status_code, _refusal(answer.status_code, body.decode(errors="replace")))
     return bytes(body)
@@ -206,7 +206,7 @@ def _address_of(lease: str) -> str:
     return f"/api/jobs/{quote(lease, safe='')}"
 
 
-def _shown(address: str) -> str:
+def _without_password(address: str) -> str:
     """Without a password, should one be in it."""
     return re.sub(r"//[^/]*@", "//", address)
 

@@ -64,7 +64,7 @@ def tick(now: dt.datetime) -> TickSummary:
     with transaction.atomic():
         rules = snapshot.lock_rules()
         environments.want(nodes=snapshot.usable_nodes(now, rules), now=now)
-        seen = snapshot.take(rules, now=now, lock=True)
+        seen = snapshot.take_snapshot(rules, now=now, lock=True)
         decision = _with_words(seen, plan(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules))
         head_nodes = _settle(seen, decision, now) | _migrate(seen)
         targets = {run: usable_now(seen, seen.runs[run], decision.grants.get(run, frozenset())) for run in seen.runs}

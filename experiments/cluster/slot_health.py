@@ -56,7 +56,7 @@ def take_in(node: Node, gpus: Sequence[GpuHealth], *, now: dt.datetime) -> None:
     """What the drivers of its GPUs say, also of the last slot: a GPU that has failed fails whatever runs on it."""
     said = {health.gpu: health for health in gpus if health.uncorrected_errors or health.xid}
     for slot in Slot.objects.filter(node=node, device="gpu", retired=False).select_related("node") if said else ():
-        if (health := said.get(slot.place)) is None:
+        if (health := said.get(slot.device_index)) is None:
             continue
         if health.uncorrected_errors is not None and health.uncorrected_errors != slot.seen_errors:
             if health.uncorrected_errors < slot.seen_errors:  # its driver was loaded anew, and counts from nothing

@@ -84,7 +84,7 @@ def lock_rules() -> ClusterRules:
     return locked.filter(pk=1).first() or locked.get(pk=ClusterRules.current().pk)
 
 
-def take(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
+def take_snapshot(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snapshot:
     """The facts now. With `lock` the nodes and live runs are locked too, in this order: nobody else locks them the other way round."""
     nodes = {node.pk: node for node in _locked(Node.objects.order_by("pk"), lock)}
     live = (

@@ -99,7 +99,7 @@ def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Nod
     return True
 
 
-def keep(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequence[RemoteAgent] = ()) -> bool:
+def store_sample(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, away: Sequence[RemoteAgent] = ()) -> bool:
     """Whether a point was kept: not where it is too soon after the last, nor where it says nothing, or nothing new (the run holds no
     slot). `seen` by its head node; `away`: what is known of it on other machines."""
     if seen.slots is None:

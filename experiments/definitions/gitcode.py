@@ -111,7 +111,7 @@ class Fetched:
 def checked(address: str, ref: str, folder: str) -> Source:
     """The source as it is stored. Raises GitRefused."""
     address, ref, folder = address.strip(), ref.strip(), folder.strip().strip("/")
-    _place(address)
+    _parse_address(address)
     if ref.startswith("-") or len(ref) > LONGEST_REF or re.search(r"[\s\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.$", ref):
         raise GitRefused(f"{ref[:80]} is no name of a branch or tag, and no commit: correct it, or leave it empty.", "git_ref")
     parts = folder.split("/") if folder else []
@@ -121,17 +121,17 @@ def checked(address: str, ref: str, folder: str) -> Source:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _GitServer:
     scheme: str
     host: str
     port: int
 
 
-def _place(address: str) -> _Place:
+def _parse_address(address: str) -> _GitServer:
     if len(address) > LONGEST_ADDRESS or not address.isascii() or not address.isprintable() or " " in address or address.startswith("-"):
         raise GitRefused(ADDRESS)
     if (short := _SHORT.fullmatch(address)) is not None:
-        return _Place("ssh", short["host"], 22)
+        return _GitServer("ssh", short["host"], 22)
     try:
         parts = urlsplit(address)
         scheme, host, port = parts.scheme, parts.hostname or "", parts.port
@@ -144,13 +144,13 @@ def _place(address: str) -> _Place:
         raise GitRefused("Leave name and password out of the address: a token has a field of its own.")
     if parts.username is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", parts.username):
         raise GitRefused(ADDRESS)
-    return _Place(scheme, host, port or (443 if scheme == "https" else 22))
+    return _GitServer(scheme, host, port or (443 if scheme == "https" else 22))
 
 
 def page_of(address: str, commit: str) -> str:
     """Where people read the commit, of hosts whose pages are known; else empty."""
     try:
-        host = _place(address).host
+        host = _parse_address(address).host
     except GitRefused:
         return ""
     way = _COMMITS.get(host, "-/commit" if host.startswith("gitlab.") else "")
@@ -162,7 +162,7 @@ def page_of(address: str, commit: str) -> str:
 @contextlib.contextmanager
 def fetched(source: Source, access: Access) -> Iterator[Fetched]:
     """The zip of the source's newest commit, as long as it is open. Raises GitRefused."""
-    place = _place(source.address)
+    place = _parse_address(source.address)
     if place.scheme == "ssh" and not access.key:
         raise GitRefused("An ssh address needs a deploy key: give one, or the https:// address of the repository.", "git_credential")
     wanted = {
@@ -189,7 +189,7 @@ def fetched(source: Source, access: Access) -> Iterator[Fetched]:
         yield Fetched(file, said["commit"], learnt)
 
 
-def _pinned_addresses(place: _Place) -> list[str]:
+def _pinned_addresses(place: _GitServer) -> list[str]:
     """The addresses of its host that git is to use. None where a proxy is asked: it decides, and knows names that this machine need not."""
     if place.scheme == "https" and _has_proxy(place.host):
         return []

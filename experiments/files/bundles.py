@@ -35,9 +35,9 @@ __all__ = [
     "entry",
     "entry_among",
     "files_stay",
-    "keep",
     "launcher",
     "parse_command",
+    "store_bundle",
     "unpacked",
 ]
 
@@ -52,7 +52,7 @@ class OnItsWay(BundleRefused, copies.NotHere):
     """The code is missing here and comes back from the object store: a run waits for it, a page says so."""
 
 
-def keep(file: BinaryIO, *, file_name: str) -> Bundle:
+def store_bundle(file: BinaryIO, *, file_name: str) -> Bundle:
     """Check the upload (a zip, a tar, a gzipped tar or a Python file), keep it as `EDT_HOME/bundles/SHA.zip` and unpack it to
     `EDT_HOME/code/SHA/`. The same content is one bundle.
 
@@ -69,7 +69,7 @@ def keep(file: BinaryIO, *, file_name: str) -> Bundle:
             return known
         folder, found = _unpack(draft, shown, limits, cleanup)
         with files_stay():
-            _place(folder, sha256)
+            _move_into_place(folder, sha256)
             draft.replace(zip_path(sha256))
             return _row(sha256, size_bytes, found)
 
@@ -106,7 +106,7 @@ def unpacked(bundle: Bundle) -> Path:
     name = f"bundles/{bundle.sha256}.zip"
     try:
         with contextlib.ExitStack() as cleanup:
-            _place(_unpack(zip_path(bundle.sha256), name, limits, cleanup)[0], stores.named(bundle.sha256))
+            _move_into_place(_unpack(zip_path(bundle.sha256), name, limits, cleanup)[0], stores.named(bundle.sha256))
     except OSError as error:
         raise BundleRefused(f"The code of this run is not there and cannot be unpacked from {name} ({error.strerror}).") from None
     return folder
@@ -232,7 +232,7 @@ def _unpack(zipped: Path, name: str, limits: Limits, cleanup: contextlib.ExitSta
     return folder, zipcheck.shape(folders.unpack(zipped, into=folder, name=name, limits=limits, is_code=True))
 
 
-def _place(folder: Path, sha256: str) -> None:
+def _move_into_place(folder: Path, sha256: str) -> None:
     """By renaming. Two of the same code may both come here: the content is the same, whoever is first stays."""
     target = settings.EDT_HOME / "code" / sha256
     with contextlib.suppress(OSError):  # the folder is there and not empty: the other was faster

@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredFolder:
     """What has become of an upload."""
 
     files: int
@@ -156,7 +156,7 @@ def verified(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
-def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) -> Kept:
+def store_upload(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) -> StoredFolder:
     """Turn an upload into the folder of a data asset, with every file compared with its SHA-256 where one is given.
 
     Doing it again finds what was done. Raises DataRefused, and then the upload stays as it is.
@@ -170,7 +170,7 @@ def keep(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]) ->
             known.write_text(verified(key, parts, hashes))
             _build(key, parts)
         files, size_bytes = _measure(_folder_of(key))
-        return Kept(files, size_bytes, known.read_text())
+        return StoredFolder(files, size_bytes, known.read_text())
 
 
 def draft(key: uuid.UUID) -> Path:
@@ -216,7 +216,7 @@ def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
             _unpack(draft(key) / "0", parts[0].path, fresh)
         else:
             for number, part in enumerate(parts):
-                _place(draft(key) / str(number), fresh.joinpath(*part.path.split("/")), top=fresh)
+                _link_or_copy(draft(key) / str(number), fresh.joinpath(*part.path.split("/")), top=fresh)
         fresh.rename(_folder_of(key))
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -233,7 +233,7 @@ def _unpack(path: Path, name: str, into: Path) -> None:
         raise DataRefused(f"{name} holds no files: pack the folder with the data and upload that.")
 
 
-def _place(source: Path, target: Path, *, top: Path) -> None:
+def _link_or_copy(source: Path, target: Path, *, top: Path) -> None:
     """A hard link, or a copy where the folders are on different disks: the draft stays whole, so that a second attempt can begin anew."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     for folder in target.parents:  # whatever the process's mask says, the users that runs are boxed as must be able to read

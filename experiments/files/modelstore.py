@@ -33,7 +33,7 @@ class ModelRefused(Exception):
 
 @dataclass(frozen=True)
 class Draft:
-    """A copy beside the store: `place` takes it in."""
+    """A copy beside the store: `store_file` takes it in."""
 
     at: Path
     sha256: str
@@ -81,9 +81,9 @@ def made(at: Path, file: io.BufferedRandom) -> Draft:
     return Draft(at, sha256, file.seek(0, os.SEEK_END))
 
 
-def place(draft: Draft) -> bool:
+def store_file(draft: Draft) -> bool:
     """Take it in, under `files_stay`; whether its content was not there yet."""
-    target = place_of(draft.sha256)
+    target = path_of(draft.sha256)
     if target.exists():
         return False
     draft.at.chmod(0o444)
@@ -93,7 +93,7 @@ def place(draft: Draft) -> bool:
 
 def remove(sha256: str) -> None:
     """What was placed and then came to nothing, under `files_stay`."""
-    place_of(sha256).unlink(missing_ok=True)
+    path_of(sha256).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -106,12 +106,12 @@ def files_stay() -> Iterator[None]:
 
 def opened(sha256: str) -> BinaryIO:
     """Raises FileNotFoundError where it is not there, NotHere while it is on its way back from the object store."""
-    if not place_of(sha256).exists():
+    if not path_of(sha256).exists():
         copies.missing(Tombstone.Kind.MODEL, sha256)
-    return open(os.open(place_of(sha256), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+    return open(os.open(path_of(sha256), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 
-def place_of(sha256: str) -> Path:
+def path_of(sha256: str) -> Path:
     path: Path = settings.EDT_HOME / "models" / stores.named(sha256)
     return path
 

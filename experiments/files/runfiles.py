@@ -42,7 +42,7 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFile:
     """A regular file: its path below the run's folder, its size, and when it was last written and changed in any way (nanoseconds of Unix
     time)."""
 
@@ -61,7 +61,7 @@ class Found:
 class Walked:
     """What `walk` found. `more`: there is more than was asked for or looked at. `unnameable`: files whose names no page can show."""
 
-    files: list[Found] = field(default_factory=list)
+    files: list[FoundFile] = field(default_factory=list)
     more: bool = False
     unnameable: int = 0
 
@@ -285,7 +285,7 @@ def _add(found: Walked, path: str, name: str, at: int) -> None:
         if _UNNAMEABLE.search(path):
             found.unnameable += 1
         else:
-            found.files.append(Found(path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
+            found.files.append(FoundFile(path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Screen:
     up: int = 0
 
 
-def shown(text: str) -> Screen:
+def render_screen(text: str) -> Screen:
     """Carriage returns write a line again, the cursor goes up and down as tqdm moves it, colours and other sequences are dropped."""
     if not _MOVED.search(text):
         return Screen(text)
@@ -49,7 +49,7 @@ def shown(text: str) -> Screen:
 
 def line(text: str) -> str:
     """One line of a log, as it stood at last."""
-    return shown(text).text
+    return render_screen(text).text
 
 
 def _count(parameter: str) -> int:

@@ -68,7 +68,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         points = store_points(run, rows)
         _store_rare(run, rows)
         _store_noted(run, rows)
-        rows.progress |= digests.keep(run, rows)
+        rows.progress |= digests.store_digests(run, rows)
         first_bar = run.bar_done is None and "bar_done" in rows.progress
         if rows.progress:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
@@ -86,7 +86,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         if +rows.left_out or batch.rejected or rows.refused:
             notify.changed(f"run-{run.pk}", "left_out")
         if cursor.lines_of is None:  # what has been measured elsewhere, and long ago, is nobody's news
-            slot_deaths.keep(run, rows.deaths, now=now)
+            slot_deaths.store_deaths(run, rows.deaths, now=now)
             rules.notify_points(run, points, now=now)
     return Recorded(taken=True, lines=rows.lines, points=len(points))
 
@@ -115,7 +115,7 @@ def catch_up_some(run_id: int, *, now: dt.datetime, most_batches: int | None, fi
     if folder is None:
         return 0, True
     path, taken, turns = folder / journal.FILE_NAME, 0, 0
-    while (place := _place(run_id)) is not None:
+    while (place := _cursor_position(run_id)) is not None:
         offset, mark = place
         if offset >= settings.EDT_MAX_JOURNAL_BYTES:
             _give_up_reading(run_id)
@@ -165,7 +165,7 @@ def _begin_anew(run_id: int, path: Path, *, offset: int, mark: str) -> bool:
     return True
 
 
-def _place(run_id: int) -> tuple[int, str] | None:
+def _cursor_position(run_id: int) -> tuple[int, str] | None:
     """How far the run's journal has been read, and the mark of that place; None where there is no such run. The cursor is made with it."""
     return JournalCursor.objects.filter(run_id=run_id).values_list("offset", "mark").first()
 

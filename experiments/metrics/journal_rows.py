@@ -114,14 +114,14 @@ def understand(run_id: int, lines: Iterable[Line], *, after: int, step: int = 0,
         rows.lines += 1
         if isinstance(line.event, Started | Resumed | Generation):
             rows.redone_to = max(rows.redone_to, step, rows.progress.get("step", 0))
-        _take(line, rows)
+        _add_line(line, rows)
     if rows.step_times:
         recent = rows.step_times[-RATE_STEPS:]
         rows.progress["step_rate"] = len(recent) / sum(recent)
     return rows
 
 
-def _take(line: Line, rows: Rows) -> None:
+def _add_line(line: Line, rows: Rows) -> None:
     """What is measured, and how far the run is. All else is an event of its own."""
     event = line.event
     match event:

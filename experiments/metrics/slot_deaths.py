@@ -18,7 +18,7 @@ from training_runtime.scheduling.slot_health import WINDOW_S, faded
 MOST_DEATHS = 1000.0  # of a run on a slot that are counted
 
 
-def keep(run: TrainingRun, deaths: Iterable[tuple[int, dt.datetime]], *, now: dt.datetime) -> None:
+def store_deaths(run: TrainingRun, deaths: Iterable[tuple[int, dt.datetime]], *, now: dt.datetime) -> None:
     """Workers of the run died on these slots then. What lies before the last one that is known, or before the slot was put back into
     service, is left out: a journal may be read again."""
     since = now - dt.timedelta(seconds=WINDOW_S)

@@ -31,10 +31,10 @@ NO_SOURCE = (
 )
 _NO_PROMPTS = re.compile(r"(?:\s*AND)?\s*tags?\.`mlflow\.prompt\.is_prompt`\s*!=\s*'true'", re.I)  # what the client adds: there are none
 _FILTER = re.compile(r"\s*(name|run_id)\s*=\s*'([^']*)'\s*", re.I)
-Said = Mapping[str, Any]
+RequestBody = Mapping[str, Any]
 
 
-def create(user: User, said: Said) -> dict[str, Any]:
+def create(user: User, said: RequestBody) -> dict[str, Any]:
     """Nothing is made before there is a version."""
     name = answers.text(said, "name")
     if registry.models_for(user).filter(name=name).exists():
@@ -42,24 +42,24 @@ def create(user: User, said: Said) -> dict[str, Any]:
     return {"registered_model": {"name": name, "description": answers.text(said, "description", default=""), "tags": [], "aliases": []}}
 
 
-def get(user: User, said: Said) -> dict[str, Any]:
-    return {"registered_model": _shown(_model(user, said))}
+def get(user: User, said: RequestBody) -> dict[str, Any]:
+    return {"registered_model": _model_response(_model(user, said))}
 
 
-def search(user: User, said: Said) -> dict[str, Any]:
+def search(user: User, said: RequestBody) -> dict[str, Any]:
     found, (kind, value) = registry.models_for(user), _condition(said)
     if kind == "run_id":
         refuse("Models are searched by name = '...' alone, or not at all.")
-    return {"registered_models": [_shown(each) for each in (found.filter(name=value) if kind else found)[:MOST]]}
+    return {"registered_models": [_model_response(each) for each in (found.filter(name=value) if kind else found)[:MOST]]}
 
 
-def latest(user: User, said: Said) -> dict[str, Any]:
+def latest(user: User, said: RequestBody) -> dict[str, Any]:
     """There are no stages: the newest."""
     newest = registry.versions_of(_model(user, said)).first()
     return {"model_versions": [_version(newest)] if newest is not None else []}
 
 
-def create_version(user: User, said: Said) -> dict[str, Any]:
+def create_version(user: User, said: RequestBody) -> dict[str, Any]:
     run = access.run(user, outside.number(said.get("run_id")), need="write")
     source, root = answers.text(said, "source"), f"{described.ROOT}/{run.pk}/"
     if not source.startswith(root):
@@ -74,15 +74,15 @@ def create_version(user: User, said: Said) -> dict[str, Any]:
     return {"model_version": _version(made)}
 
 
-def version(user: User, said: Said) -> dict[str, Any]:
+def version(user: User, said: RequestBody) -> dict[str, Any]:
     return {"model_version": _version(_of(user, said, "version"))}
 
 
-def version_by_alias(user: User, said: Said) -> dict[str, Any]:
+def version_by_alias(user: User, said: RequestBody) -> dict[str, Any]:
     return {"model_version": _version(_of(user, said, "alias"))}
 
 
-def search_versions(user: User, said: Said) -> dict[str, Any]:
+def search_versions(user: User, said: RequestBody) -> dict[str, Any]:
     kind, value = _condition(said)
     found = ModelVersion.objects.filter(model__project__in=access.projects_for(user).values("pk"))
     if kind:
@@ -91,24 +91,24 @@ def search_versions(user: User, said: Said) -> dict[str, Any]:
     return {"model_versions": [_version(each) for each in related.order_by("-pk")[:MOST]]}
 
 
-def download_address(user: User, said: Said) -> dict[str, Any]:
+def download_address(user: User, said: RequestBody) -> dict[str, Any]:
     found = _of(user, said, "version")
     return {"artifact_uri": f"{ROOT}/{found.model_id}/{found.number}"}
 
 
-def set_alias(user: User, said: Said) -> dict[str, Any]:
+def set_alias(user: User, said: RequestBody) -> dict[str, Any]:
     found, alias = _of(user, said, "version", need="write"), answers.text(said, "alias")
     _checked(lambda: services.set_alias(found, by=user, alias=alias, now=timezone.now()))
     return {}
 
 
-def drop_alias(user: User, said: Said) -> dict[str, Any]:
+def drop_alias(user: User, said: RequestBody) -> dict[str, Any]:
     model = _model(user, said, need="write")
     services.drop_alias(model, by=user, alias=answers.text(said, "alias"), now=timezone.now())
     return {}
 
 
-def set_version_tag(user: User, said: Said) -> dict[str, Any]:
+def set_version_tag(user: User, said: RequestBody) -> dict[str, Any]:
     found = _of(user, said, "version", need="write")
     tags = {**found.tags, answers.name(said): answers.value(said)}
     _checked(lambda: services.update_version(found, by=user, note=found.note, tags=tags))
@@ -117,7 +117,7 @@ def set_version_tag(user: User, said: Said) -> dict[str, Any]:
 
 def files(user: User, path: str) -> list[dict[str, Any]]:
     """What is in a folder of a version; `path`: below models/, ID/NUMBER/FOLDER."""
-    found, below = _place(user, path)
+    found, below = _parse_artifact_path(user, path)
     top, entries = f"{below}/" if below else "", dict[str, int | None]()
     for each in found.files.all():
         if each.path.startswith(top):
@@ -127,17 +127,17 @@ def files(user: User, path: str) -> list[dict[str, Any]]:
 
 
 def file(request: HttpRequest, user: User, path: str) -> HttpResponseBase:
-    found, below = _place(user, path)
+    found, below = _parse_artifact_path(user, path)
     return file_of(request, found, below)
 
 
-def _place(user: User, path: str) -> tuple[ModelVersion, str]:
+def _parse_artifact_path(user: User, path: str) -> tuple[ModelVersion, str]:
     number, _, rest = path.strip("/").partition("/")
     which, _, below = rest.partition("/")
     return registry.version_of(access.registered_model(user, outside.number(number)), which), below
 
 
-def _model(user: User, said: Said, *, need: access.Need = "read") -> RegisteredModel:
+def _model(user: User, said: RequestBody, *, need: access.Need = "read") -> RegisteredModel:
     name = answers.text(said, "name")
     found = list(registry.models_for(user).filter(name=name)[:2])
     if len(found) > 1:
@@ -148,11 +148,11 @@ def _model(user: User, said: Said, *, need: access.Need = "read") -> RegisteredM
     return found[0]
 
 
-def _of(user: User, said: Said, key: str, *, need: access.Need = "read") -> ModelVersion:
+def _of(user: User, said: RequestBody, key: str, *, need: access.Need = "read") -> ModelVersion:
     return registry.version_of(_model(user, said, need=need), answers.text(said, key))
 
 
-def _condition(said: Said) -> tuple[str, str]:
+def _condition(said: RequestBody) -> tuple[str, str]:
     wanted = _NO_PROMPTS.sub("", answers.text(said, "filter", default=""))
     if not wanted.strip():
         return "", ""
@@ -162,7 +162,7 @@ def _condition(said: Said) -> tuple[str, str]:
     return match[1].lower(), match[2]
 
 
-def _shown(model: RegisteredModel) -> dict[str, Any]:
+def _model_response(model: RegisteredModel) -> dict[str, Any]:
     newest = registry.versions_of(model).first()
     return {
         "name": model.name,
@@ -193,7 +193,7 @@ def _version(row: ModelVersion) -> dict[str, Any]:
     }
 
 
-def _tags(said: Said) -> dict[str, str]:
+def _tags(said: RequestBody) -> dict[str, str]:
     return {answers.name(each): answers.value(each) for each in answers.records(said, "tags")}
 
 

@@ -31,8 +31,8 @@ MOST_RUNS = 2000  # that a search looks at, the newest
 MOST_SHOWN = 1000
 MOST_PROJECTS = 1000
 MOST_FILES = 10_000  # of one folder
-Said = Mapping[str, Any]
-Do = Callable[[User, Said], dict[str, Any]]
+RequestBody = Mapping[str, Any]
+Do = Callable[[User, RequestBody], dict[str, Any]]
 
 
 def _answering(do: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
@@ -69,7 +69,7 @@ def call(request: HttpRequest, what: str) -> HttpResponseBase:
     return JsonResponse(do(request.user, _parse_body(request)))
 
 
-def _parse_body(request: HttpRequest) -> Said:
+def _parse_body(request: HttpRequest) -> RequestBody:
     if request.method in ("GET", "HEAD") or not request.body:
         return request.GET.dict()
     try:
@@ -90,7 +90,7 @@ def artifacts(request: HttpRequest) -> HttpResponseBase:
     if asked.startswith(MODELS):
         assert isinstance(request.user, User)
         return JsonResponse({"files": registry.files(request.user, asked.removeprefix(MODELS))})
-    run, path = _place(request, asked)
+    run, path = _parse_artifact_path(request, asked)
     return JsonResponse({"files": _files(run, path)})
 
 
@@ -101,7 +101,7 @@ def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
     if path.startswith(MODELS) and request.method != "PUT":
         assert isinstance(request.user, User)
         return registry.file(request, request.user, path.removeprefix(MODELS))
-    run, below = _place(request, path, need="write" if request.method == "PUT" else "read")
+    run, below = _parse_artifact_path(request, path, need="write" if request.method == "PUT" else "read")
     if request.method == "PUT":
         outside.receive(run, below, cast(BinaryIO, request))
         return JsonResponse({})
@@ -112,7 +112,7 @@ def artifact(request: HttpRequest, path: str) -> HttpResponseBase:
     return downloads.attachment(request, opened, name=below.rpartition("/")[2])
 
 
-def _place(request: HttpRequest, path: str, *, need: access.Need = "read") -> tuple[TrainingRun, str]:
+def _parse_artifact_path(request: HttpRequest, path: str, *, need: access.Need = "read") -> tuple[TrainingRun, str]:
     """The run of a path below the artifact store (runs/7/...), and what follows."""
     top, _, rest = path.strip("/").partition("/")
     number, _, below = rest.partition("/")
@@ -128,11 +128,11 @@ def _files(run: TrainingRun, path: str) -> list[dict[str, Any]]:
     return [{"path": one.name, "is_dir": one.size_bytes is None, "file_size": one.size_bytes or 0} for one in found]
 
 
-def _experiment(user: User, said: Said) -> dict[str, Any]:
+def _experiment(user: User, said: RequestBody) -> dict[str, Any]:
     return {"experiment": described.experiment(access.project(user, outside.number(said.get("experiment_id"))))}
 
 
-def _experiment_by_name(user: User, said: Said) -> dict[str, Any]:
+def _experiment_by_name(user: User, said: RequestBody) -> dict[str, Any]:
     name = answers.text(said, "experiment_name")
     found = access.projects_for(user).filter(name=name).order_by("-created_at", "-pk").first()
     if found is None:
@@ -140,22 +140,22 @@ def _experiment_by_name(user: User, said: Said) -> dict[str, Any]:
     return {"experiment": described.experiment(found)}
 
 
-def _experiments(user: User, said: Said) -> dict[str, Any]:
+def _experiments(user: User, said: RequestBody) -> dict[str, Any]:
     if said.get("filter"):
         refuse("Projects are not searched by a filter here: leave it out.")
     some: list[Project] = list(access.projects_for(user).order_by("-created_at", "-pk")[:MOST_PROJECTS])
     return {"experiments": [described.experiment(project) for project in some]}
 
 
-def _run_of(user: User, said: Said, *, need: access.Need = "read") -> TrainingRun:
+def _run_of(user: User, said: RequestBody, *, need: access.Need = "read") -> TrainingRun:
     return access.run(user, outside.number(said.get("run_id") or said.get("run_uuid")), need=need)
 
 
-def _run(user: User, said: Said) -> dict[str, Any]:
+def _run(user: User, said: RequestBody) -> dict[str, Any]:
     return {"run": described.runs([_run_of(user, said)])[0].answer()}
 
 
-def _runs(user: User, said: Said) -> dict[str, Any]:
+def _runs(user: User, said: RequestBody) -> dict[str, Any]:
     """The newest first, or as asked."""
     wanted = said.get("experiment_ids")
     if not isinstance(wanted, list):
@@ -171,19 +171,24 @@ def _runs(user: User, said: Said) -> dict[str, Any]:
     return {"runs": [run.answer() for run in found[first : first + max(most, 0)]], **after}
 
 
-def _history(user: User, said: Said) -> dict[str, Any]:
+def _history(user: User, said: RequestBody) -> dict[str, Any]:
     run, key = _run_of(user, said), answers.text(said, "metric_key")
     return {"metrics": [answers.metric(key, point) for point in described.history(run, key)]}
 
 
-def _list(user: User, said: Said) -> dict[str, Any]:
+def _list(user: User, said: RequestBody) -> dict[str, Any]:
     run, path = _run_of(user, said), answers.text(said, "path", default="")
     files = [{**one, "path": "/".join(filter(None, (path, one["path"])))} for one in _files(run, path)]
     return {"root_uri": f"{described.ROOT}/{run.pk}", "files": files}
 
 
 def _log(
-    user: User, said: Said, *, metrics: Iterable[Said] = (), parameters: Iterable[Said] = (), tags: Iterable[Said] = ()
+    user: User,
+    said: RequestBody,
+    *,
+    metrics: Iterable[RequestBody] = (),
+    parameters: Iterable[RequestBody] = (),
+    tags: Iterable[RequestBody] = (),
 ) -> dict[str, Any]:
     run = _run_of(user, said, need="write")
     named, tagged = ({answers.name(each): answers.value(each) for each in some} for some in (parameters, tags))
@@ -192,19 +197,19 @@ def _log(
     return {}
 
 
-def _log_batch(user: User, said: Said) -> dict[str, Any]:
+def _log_batch(user: User, said: RequestBody) -> dict[str, Any]:
     metrics, parameters, tags = (answers.records(said, key) for key in ("metrics", "params", "tags"))
     return _log(user, said, metrics=metrics, parameters=parameters, tags=tags)
 
 
-def _log_inputs(user: User, said: Said) -> dict[str, Any]:
+def _log_inputs(user: User, said: RequestBody) -> dict[str, Any]:
     """Data sets that the script names: kept as a tag each, for people to read, as inside a run."""
     named = [each["dataset"] for each in answers.records(said, "datasets") if isinstance(each.get("dataset"), dict)]
     tags = [{"key": f"dataset.{answers.text(one, 'name')[:200]}", "value": answers.text(one, "digest", default="")} for one in named]
     return _log(user, said, tags=tags)
 
 
-def _drop_tag(user: User, said: Said) -> dict[str, Any]:
+def _drop_tag(user: User, said: RequestBody) -> dict[str, Any]:
     outside.note(_run_of(user, said, need="write"), {}, {}, (answers.name(said),))
     return {}
 

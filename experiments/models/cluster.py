@@ -73,13 +73,13 @@ class Slot(models.Model):
         constraints = [models.UniqueConstraint(fields=["node", "index", "device"], name="one_slot_per_place")]
 
     @property
-    def place(self) -> int:
+    def device_index(self) -> int:
         """The number of its GPU on the machine: where there are more slots than GPUs they are dealt out in turn. Of a CPU share its own."""
         return self.index % len(self.node.gpus) if self.device == self.Device.GPU and self.node.gpus else self.index
 
     def label(self) -> str:
-        name = f"{self.device.upper()} {self.place}"
-        return name if self.place == self.index else f"{name} share {self.index // len(self.node.gpus) + 1}"
+        name = f"{self.device.upper()} {self.device_index}"
+        return name if self.device_index == self.index else f"{name} share {self.index // len(self.node.gpus) + 1}"
 
 
 class SlotDeath(models.Model):

@@ -24,7 +24,7 @@ ADOPT = "if they do belong together, bind them to each other: .venv/bin/python m
 
 
 @dataclass(frozen=True)
-class Found:
+class InstallationKeys:
     """The keys of the database and of the home (None: it has none), and whether there is anything in them: people in the database, files
     that it names, and files in the home."""
 
@@ -35,7 +35,7 @@ class Found:
     has_files: bool
 
 
-def refusal(found: Found, *, home: Path) -> str:
+def refusal(found: InstallationKeys, *, home: Path) -> str:
     """Why a studio must not start with this database and this home; empty where it may."""
     if found.database is not None and found.database == found.home:
         return ""
@@ -53,14 +53,14 @@ def refusal(found: Found, *, home: Path) -> str:
     )
 
 
-def look() -> Found:
+def look() -> InstallationKeys:
     """Reads, and changes nothing; also before the database has tables."""
     tables = set(connection.introspection.table_names())
 
     def there(model: type[Bundle | DataAsset | ModelFile | User | Installation]) -> bool:
         return model._meta.db_table in tables and model._default_manager.exists()
 
-    return Found(
+    return InstallationKeys(
         database=Installation.objects.values_list("key", flat=True).get(pk=1) if there(Installation) else None,
         home=_key_of_home(),
         has_people=there(User),

@@ -12,7 +12,7 @@ TWICE = "epoch {} was computed twice, after an interruption, {}"
 OTHER = "and its state was another one the second time"
 
 
-def keep(run: TrainingRun, rows: Rows) -> dict[str, Any]:
+def store_digests(run: TrainingRun, rows: Rows) -> dict[str, Any]:
     """Store the first of each epoch. What is to be written of the run where one that came again is not the same: it is not exact, and what
     its journal says of that later takes nothing back."""
     others = _others(run, rows)

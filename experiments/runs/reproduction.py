@@ -23,7 +23,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class Figures:
+class CurveComparison:
     """Curves that both have: how many, and where the first of them parts (curve, step, value then, value now), if one does."""
 
     curves: int = 0
@@ -38,10 +38,10 @@ class Verdict:
     sentence: str
     epochs: int = 0
     inputs: tuple[tuple[str, str, str], ...] = ()
-    figures: Figures | None = None
+    curves: CurveComparison | None = None
 
 
-def verdict(then: RunRecord, now: RunRecord, figures: Callable[[], Figures]) -> Verdict:
+def verdict(then: RunRecord, now: RunRecord, figures: Callable[[], CurveComparison]) -> Verdict:
     """Of `now`, which repeats `then`. `figures` compares their curves: asked only where the digests do not say it all."""
     both = sorted(then.digests.keys() & now.digests.keys())
     apart = next((epoch for epoch in both if then.digests[epoch] != now.digests[epoch]), None)
@@ -61,11 +61,11 @@ def verdict(then: RunRecord, now: RunRecord, figures: Callable[[], Figures]) -> 
     if both:
         said = f"It {_ended(now)} after {_epochs(len(both))}; as far as it came, its state is that of run {then.number}."
         return Verdict("same so far", said, len(both), inputs)
-    return _by_figures(then, now, inputs, figures())
+    return _by_curves(then, now, inputs, figures())
 
 
 def _different(
-    then: RunRecord, now: RunRecord, both: list[int], apart: int, inputs: tuple[tuple[str, str, str], ...], found: Figures
+    then: RunRecord, now: RunRecord, both: list[int], apart: int, inputs: tuple[tuple[str, str, str], ...], found: CurveComparison
 ) -> Verdict:
     same = both.index(apart)
     (step_then, _), (step_now, _) = then.digests[apart], now.digests[apart]
@@ -75,7 +75,7 @@ def _different(
     return Verdict("different", f"{said}{_first(found)}{_because(inputs)}", same, inputs, found)
 
 
-def _by_figures(then: RunRecord, now: RunRecord, inputs: tuple[tuple[str, str, str], ...], found: Figures) -> Verdict:
+def _by_curves(then: RunRecord, now: RunRecord, inputs: tuple[tuple[str, str, str], ...], found: CurveComparison) -> Verdict:
     """Where there are no digests to compare: only elastic training keeps them."""
     if found.apart is not None:
         return Verdict("different", f"Not identical.{_first(found)}{_because(inputs)}", 0, inputs, found)
@@ -94,7 +94,7 @@ def _differing(then: RunRecord, now: RunRecord) -> tuple[tuple[str, str, str], .
     return tuple((name, then.inputs[name], now.inputs[name]) for name in shared if then.inputs[name] != now.inputs[name])
 
 
-def _first(found: Figures) -> str:
+def _first(found: CurveComparison) -> str:
     if found.apart is None:
         return ""
     curve, step, then, now = found.apart

@@ -52,12 +52,12 @@ def begin(runs: Iterable[TrainingRun]) -> None:
 def keep_arguments(run: TrainingRun, facts: LoggedFacts | None) -> None:
     """Replace the stored arguments of the run by what is known now."""
     values = arguments_of(run.command, facts.arguments if facts else {}, facts.parameters if facts else {})
-    _keep(run, K.ARGUMENT, values)
+    _store_values(run, K.ARGUMENT, values)
     _keep_columns(run.experiment_id, [(RunColumn.Kind.ARGUMENT.value, name, text) for name, text in values.items()])
 
 
 def keep_tags(run: TrainingRun) -> None:
-    _keep(run, K.TAG, dict.fromkeys(run.tags, ""))
+    _store_values(run, K.TAG, dict.fromkeys(run.tags, ""))
 
 
 def keep_curves(run: TrainingRun, names: Iterable[tuple[str, str]]) -> None:
@@ -65,7 +65,7 @@ def keep_curves(run: TrainingRun, names: Iterable[tuple[str, str]]) -> None:
     _keep_columns(run.experiment_id, [(group, name, "") for group, name in names])
 
 
-def _keep(run: TrainingRun, kind: str, values: Mapping[str, str]) -> None:
+def _store_values(run: TrainingRun, kind: str, values: Mapping[str, str]) -> None:
     known = dict(RunValue.objects.filter(run=run, kind=kind).values_list("name", "text"))
     if gone := known.keys() - values.keys():
         RunValue.objects.filter(run=run, kind=kind, name__in=gone).delete()

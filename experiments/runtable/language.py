@@ -167,7 +167,7 @@ class _Reader:
     def next(self) -> Token:
         return self._tokens[self._at]
 
-    def take(self) -> Token:
+    def next_token(self) -> Token:
         token = self.next
         self._at += token.kind != "end"
         return token
@@ -178,14 +178,14 @@ class _Reader:
     def either(self, depth: int) -> Node:
         parts = [self.both(depth)]
         while self.next.is_word("or"):
-            self.take()
+            self.next_token()
             parts.append(self.both(depth))
         return parts[0] if len(parts) == 1 else Either(tuple(parts))
 
     def both(self, depth: int) -> Node:
         parts = [self.one(depth)]
         while self.next.is_word("and"):
-            self.take()
+            self.next_token()
             parts.append(self.one(depth))
         return parts[0] if len(parts) == 1 else Both(tuple(parts))
 
@@ -193,15 +193,15 @@ class _Reader:
         if depth > DEEPEST:
             raise self.refused(f"Brackets and nots are at most {DEEPEST} deep: write it with fewer.")
         if self.next.is_word("not"):
-            self.take()
+            self.next_token()
             return Not(self.one(depth + 1))
         if not self.next.is_sign("("):
             return self.comparison()
-        self.take()
+        self.next_token()
         inner = self.either(depth + 1)
         if not self.next.is_sign(")"):
             raise self.refused(f"A bracket is open: write ), and, or or here instead of {self.next.spelled()}.")
-        self.take()
+        self.next_token()
         return inner
 
     def comparison(self) -> Node:
@@ -210,15 +210,15 @@ class _Reader:
             raise self.refused(f"There are more than {MOST_COMPARISONS} comparisons: write fewer, or several values as in (a, b, c).")
         name = self.name()
         if self.next.kind == "sign" and self.next.text.replace("==", "=") in OPERATORS:
-            return Compare(name, self.take().text.replace("==", "="), self.value())
+            return Compare(name, self.next_token().text.replace("==", "="), self.value())
         if self.next.is_word("is"):
-            self.take()
+            self.next_token()
             return self.is_(name)
         turned = self.next.is_word("not") and self._tokens[self._at + 1].is_word("in")
         if turned:
-            self.take()
+            self.next_token()
         if self.next.is_word("in"):
-            self.take()
+            self.next_token()
             among = Among(name, self.values())
             return Not(among) if turned else among
         said = f"Behind the column {name.text} comes one of {' '.join(OPERATORS)}, in (...), is set, or is not set"
@@ -228,48 +228,48 @@ class _Reader:
         token = self.next
         if token.kind not in ("word", "text") or token.is_word(*KEYWORDS):
             raise self.refused(f'A column\'s name is expected here, as in lr < 0.1 or "train loss" < 0.5; not {token.spelled()}.')
-        self.take()
+        self.next_token()
         if not (token.is_word(*USES) and self.next.is_sign("(")):
             return Name(_text(token), "", token.begin, token.end)
-        self.take()
+        self.next_token()
         inner = self.next
         if inner.kind not in ("word", "text"):
             raise self.refused(f"A metric's name is expected here, as in {token.text.lower()}(accuracy); not {inner.spelled()}.")
-        self.take()
+        self.next_token()
         if not self.next.is_sign(")"):
             raise self.refused(f"A ) is expected here, as in {token.text.lower()}(accuracy); not {self.next.spelled()}.")
-        return Name(_text(inner), token.text.lower(), token.begin, self.take().end)
+        return Name(_text(inner), token.text.lower(), token.begin, self.next_token().end)
 
     def is_(self, name: Name) -> Node:
         turned = self.next.is_word("not")
         if turned:
-            self.take()
+            self.next_token()
         if not self.next.is_word("set", "nan"):
             raise self.refused(f"Behind is comes set, not set, nan or not nan; not {self.next.spelled()}.")
-        found = Is(name, self.take().text.lower())
+        found = Is(name, self.next_token().text.lower())
         return Not(found) if turned else found
 
     def values(self) -> tuple[Value, ...]:
         closing = {"(": ")", "[": "]"}.get(self.next.text, "") if self.next.kind == "sign" else ""
         if not closing:
             raise self.refused(f"Values in brackets are expected here, as in (0.1, 0.3); not {self.next.spelled()}.")
-        self.take()
+        self.next_token()
         found = [self.value()]
         while self.next.is_sign(","):
-            self.take()
+            self.next_token()
             found.append(self.value())
             if len(found) > MOST_VALUES:
                 raise self.refused(f"There are more than {MOST_VALUES} values in these brackets: write fewer.")
         if not self.next.is_sign(closing):
             raise self.refused(f"A , or a {closing} is expected here; not {self.next.spelled()}.")
-        self.take()
+        self.next_token()
         return tuple(found)
 
     def value(self) -> Value:
         token = self.next
         if token.kind not in ("number", "date", "text", "word") or token.is_word("and", "or"):
             raise self.refused(f'A value is expected here: a number, 2h, a date, a word, or "a text"; not {token.spelled()}.')
-        self.take()
+        self.next_token()
         number = float(token.text.removesuffix(token.unit)) if token.kind == "number" else 0.0
         kind = "span" if token.unit else token.kind
         return Value(kind, _text(token), number * UNITS.get(token.unit, 1.0), token.begin, token.end)

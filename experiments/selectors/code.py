@@ -59,7 +59,7 @@ class Associated:
 
 
 def folder(bundle: Bundle) -> Path:
-    """Named by the content's hash; made only by `bundles.keep`."""
+    """Named by the content's hash; made only by `bundles.store_bundle`."""
     return Path(settings.EDT_HOME) / "code" / bundle.sha256 / bundle.root
 
 

@@ -28,7 +28,7 @@ class CommentRow:
 def of_run(run: TrainingRun, *, reader: User) -> list[CommentRow]:
     """The oldest first. `run`: as access has fetched it for the reader."""
     return [
-        _shown(row, reader, writes=access.may(run.experiment.project, "write"), owns=access.may(run.experiment.project, "admin"))
+        _comment_row(row, reader, writes=access.may(run.experiment.project, "write"), owns=access.may(run.experiment.project, "admin"))
         for row in there(run)
     ]
 
@@ -44,7 +44,7 @@ def author_of(row: RunComment) -> str:
     return f"{row.imported_author} (imported)" if row.imported_author else DELETED_USER
 
 
-def _shown(row: RunComment, reader: User, *, writes: bool, owns: bool) -> CommentRow:
+def _comment_row(row: RunComment, reader: User, *, writes: bool, owns: bool) -> CommentRow:
     mine = writes and row.author_id == reader.pk
     html = mark_safe(rendered(row.text))  # noqa: S308  (what is HTML in it is shown as text)
     return CommentRow(row, author_of(row), html, mine, mine or owns)

@@ -105,7 +105,7 @@ def listing(asset: DataAsset | None, path: str) -> Listing:
     """The folder `path` ("" for the top). Raises FileNotFoundError."""
     at = runfiles.open_folder(datastore.root(asset), path)
     try:
-        found = [_entry(one, path) for one in os.scandir(at) if _shown(one)]
+        found = [_entry(one, path) for one in os.scandir(at) if _can_be_listed(one)]
     finally:
         os.close(at)
     found.sort(key=lambda one: (not one.is_folder, one.name))
@@ -135,7 +135,7 @@ def _entry(one: os.DirEntry[str], folder: str) -> Entry:
     return Entry(one.name, path, stat.S_ISDIR(facts.st_mode), facts.st_size, moment(facts.st_mtime))
 
 
-def _shown(one: os.DirEntry[str]) -> bool:
+def _can_be_listed(one: os.DirEntry[str]) -> bool:
     try:
         one.name.encode()
     except UnicodeEncodeError:

@@ -10,7 +10,7 @@ from experiments.models import RunState
 from experiments.runtable.columns import Column
 from experiments.runtable.measured import Metric
 from experiments.selectors import run_groups
-from experiments.selectors.run_groups import Figures
+from experiments.selectors.run_groups import MetricSummary
 from experiments.selectors.run_table import Measured, Plan, every_row
 
 Plain = str | int | float | dt.datetime | None
@@ -68,8 +68,8 @@ def _grouped(plan: Plan) -> tuple[list[str], Iterator[list[Plain]]]:
     columns = run_groups.metrics(plan)
     header = [plan.group.key, "runs", *(f"{word} of {column.key}" for column in columns for word in ("mean", "min", "max"))]
 
-    def figures(found: Figures) -> list[Plain]:
+    def figures(found: MetricSummary) -> list[Plain]:
         return [found.mean, found.least, found.greatest]
 
-    rows = ([each.value, each.runs, *(value for one in each.figures for value in figures(one))] for each in run_groups.every_group(plan))
+    rows = ([each.value, each.runs, *(value for one in each.summaries for value in figures(one))] for each in run_groups.every_group(plan))
     return header, rows

@@ -72,7 +72,7 @@ def of_run(run: TrainingRun, *, now: dt.datetime) -> RunNow:
 
 
 def _device(slot: Slot) -> tuple[int, str, int]:
-    return slot.node_id, slot.device, slot.place
+    return slot.node_id, slot.device, slot.device_index
 
 
 def of_grants(grants: Mapping[int, Grant], *, now: dt.datetime) -> dict[int, Present]:
@@ -81,10 +81,10 @@ def of_grants(grants: Mapping[int, Grant], *, now: dt.datetime) -> dict[int, Pre
     return {slot: _of_grant(found, grant) for slot, grant in grants.items()}
 
 
-Found = Mapping[int, Mapping[int, Present] | None]
+LatestByRun = Mapping[int, Mapping[int, Present] | None]
 
 
-def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[Found, dict[int, dt.datetime]]:
+def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[LatestByRun, dict[int, dt.datetime]]:
     """By run and slot, and when it was measured; None for a run of which nothing was heard lately."""
     found: dict[int, Mapping[int, Present] | None] = {}
     at = {}
@@ -103,7 +103,7 @@ def _present(entry: utilization.Entry, now: dt.datetime) -> Present:
     return Present(entry.share, entry.memory_bytes, entry.device_bytes, "" if entry.share is not None else CANNOT)
 
 
-def _of_grant(found: Found, grant: Grant) -> Present:
+def _of_grant(found: LatestByRun, grant: Grant) -> Present:
     if grant.run_id not in found:
         return Present()
     slots = found[grant.run_id]

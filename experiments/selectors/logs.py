@@ -35,7 +35,7 @@ class FoundLine:
 
 
 @dataclass(frozen=True)
-class Found:
+class LogMatches:
     """The last lines that match, oldest first, of `total`. `complete`: all of the log was read, and not only the first `read_bytes`.
     `size_bytes`: of the log when the search began. `problem`: why there is no answer."""
 
@@ -48,10 +48,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Together:
+class MatchesByLog:
     """What was found in each of those of the `logs` that were searched. `problem`: why there is no answer."""
 
-    found: dict[str, Found]
+    found: dict[str, LogMatches]
     logs: int
     problem: str = ""
 
@@ -63,14 +63,14 @@ class Together:
         return any(each.total > len(each.lines) or not each.complete for each in self.found.values())
 
 
-def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = False, level: str = "", most: int = MOST_LINES) -> Found:
+def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = False, level: str = "", most: int = MOST_LINES) -> LogMatches:
     """Lines of the log with the pattern, of the level ("debug" to "error") or above."""
     if len(pattern) > LONGEST_PATTERN:
-        return Found(problem=f"At most {LONGEST_PATTERN} characters can be searched for.")
+        return LogMatches(problem=f"At most {LONGEST_PATTERN} characters can be searched for.")
     try:
         log = runfiles.open_regular(run, f"log/{name}/console.log")
     except FileNotFoundError:
-        return Found()
+        return LogMatches()
     wanted = {"pattern": pattern, "regex": regex, "level": level if level in searching.LEVELS else "", "most": most}
     with open(log, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -79,22 +79,22 @@ def search(run: TrainingRun, name: str, *, pattern: str = "", regex: bool = Fals
             said = pool.ask("search", wanted, limits=LIMITS, wall_s=WALL_S, lane=pool.SEARCHES, files=files, most_bytes=MOST_BYTES)
             return _believed(said, size_bytes=size, most=most)
         except pool.Busy:
-            return Found(problem=BUSY)
+            return LogMatches(problem=BUSY)
         except (pool.Unreadable, ProtocolError, OSError):
-            return Found(problem=TOO_LONG)
+            return LogMatches(problem=TOO_LONG)
 
 
-def search_together(run: TrainingRun, names: Sequence[str], *, pattern: str = "", regex: bool = False, level: str = "") -> Together:
+def search_together(run: TrainingRun, names: Sequence[str], *, pattern: str = "", regex: bool = False, level: str = "") -> MatchesByLog:
     """The same search in several logs, one after the other, as many as there is time for."""
     most, began = max(LEAST_LINES, MOST_LINES // max(1, len(names))), time.monotonic()
-    found: dict[str, Found] = {}
+    found: dict[str, LogMatches] = {}
     for name in names:
         if time.monotonic() - began > TOGETHER_S:
             break
         found[name] = search(run, name, pattern=pattern, regex=regex, level=level, most=most)
         if found[name].problem:
-            return Together(found={}, logs=len(names), problem=found[name].problem)
-    return Together(found, logs=len(names))
+            return MatchesByLog(found={}, logs=len(names), problem=found[name].problem)
+    return MatchesByLog(found, logs=len(names))
 
 
 def last_error(run: TrainingRun, name: str) -> FoundLine | None:
@@ -106,11 +106,11 @@ def last_error(run: TrainingRun, name: str) -> FoundLine | None:
     return None
 
 
-def _believed(said: object, *, size_bytes: int, most: int) -> Found:
+def _believed(said: object, *, size_bytes: int, most: int) -> LogMatches:
     """Raises ProtocolError."""
     found: Mapping[str, object] = said if isinstance(said, dict) else {}
     if "problem" in found:
-        return Found(problem=strict.text(found["problem"], most=2000))
+        return LogMatches(problem=strict.text(found["problem"], most=2000))
     rows = [strict.items(row, 4, exactly=4) for row in strict.items(found.get("lines"), most)]
     lines = tuple(
         FoundLine(
@@ -122,4 +122,4 @@ def _believed(said: object, *, size_bytes: int, most: int) -> Found:
         for number, offset, level, text in rows
     )
     total, read, complete = strict.whole(found.get("total")), strict.whole(found.get("read")), strict.flag(found.get("complete"))
-    return Found(lines, total=total, read_bytes=read, size_bytes=size_bytes, complete=complete)
+    return LogMatches(lines, total=total, read_bytes=read, size_bytes=size_bytes, complete=complete)

@@ -85,11 +85,11 @@ def by_kind(run: TrainingRun, steps: Mapping[tuple[str, str], int], *, all_of: s
         some = [tag for tag in found if tag.kind == kind][: media.MOST_TAGS]
         few = some if kind == all_of else some[:FEW]
         if few:
-            groups.append(Kindred(kind, [shown(run, tag, steps.get((kind, tag.name))) for tag in few], len(some) - len(few)))
+            groups.append(Kindred(kind, [tag_at_step(run, tag, steps.get((kind, tag.name))) for tag in few], len(some) - len(few)))
     return groups
 
 
-def shown(run: TrainingRun, tag: Tag, step: int | None) -> TagAtStep:
+def tag_at_step(run: TrainingRun, tag: Tag, step: int | None) -> TagAtStep:
     entries = tag.entries[-media.MOST_ENTRIES :]
     entry = next((each for each in entries if each.step == step), entries[-1])
     steps = [each.step for each in entries]

@@ -103,7 +103,7 @@ def experiments(project: Project, *, limit: int = 500) -> list[Experiment]:
     return list(found.order_by("-created_at", "-id")[:limit])
 
 
-def held(device: str) -> Coalesce:
+def held_slots(device: str) -> Coalesce:
     """How many slots of a device class a run holds, as a column of a query on runs."""
     open_grants = Grant.objects.filter(run=OuterRef("pk"), released_at__isnull=True, slot__device=device)
     counted = open_grants.order_by().values("run").annotate(n=Count("pk")).values("n")
@@ -121,7 +121,9 @@ def project_jobs(project: Project, wanted: JobFilter, *, now: dt.datetime) -> tu
     if wanted.state:
         states = {"live": LIVE, "ended": ENDED}.get(wanted.state, (wanted.state,))
         found = found.filter(state__in=states)
-    rows = found.select_related("submitted_by", "version", "experiment").annotate(cpu=held(Slot.Device.CPU), gpu=held(Slot.Device.GPU))
+    rows = found.select_related("submitted_by", "version", "experiment").annotate(
+        cpu=held_slots(Slot.Device.CPU), gpu=held_slots(Slot.Device.GPU)
+    )
     shown = rows.order_by("-submitted_at", "-id")[wanted.offset : wanted.offset + wanted.limit]
     return [
         JobRow(

@@ -24,14 +24,14 @@ NO_VERSION = "The model has no such version, and no alias of that name."
 
 def models_for(user: AnyUser) -> QuerySet[RegisteredModel]:
     """Those of the person's projects, with their number of versions, when the last was registered, and their aliases."""
-    return _shown(RegisteredModel.objects.filter(project__in=access.projects_for(user).values("pk")))
+    return _with_counts(RegisteredModel.objects.filter(project__in=access.projects_for(user).values("pk")))
 
 
 def models_of(project: Project) -> QuerySet[RegisteredModel]:
-    return _shown(project.registered_models.all())
+    return _with_counts(project.registered_models.all())
 
 
-def _shown(found: QuerySet[RegisteredModel]) -> QuerySet[RegisteredModel]:
+def _with_counts(found: QuerySet[RegisteredModel]) -> QuerySet[RegisteredModel]:
     aliases = Prefetch("aliases", ModelAlias.objects.select_related("version"))
     counted = found.annotate(count=Count("versions"), newest_at=Max("versions__created_at"), newest=Max("versions__number"))
     return counted.select_related("project", "created_by").prefetch_related(aliases)

@@ -6,7 +6,7 @@ from django.db import connection
 
 from experiments import access
 from experiments.models import Metric, MetricSeries, StateDigest, TrainingRun, User
-from experiments.runs.reproduction import Figures, RunRecord, Verdict, verdict
+from experiments.runs.reproduction import CurveComparison, RunRecord, Verdict, verdict
 from experiments.selectors import receipts
 
 FIRST_APART = """
@@ -25,7 +25,7 @@ def of_run(user: User, run: TrainingRun) -> Verdict | None:
     seen, _ = access.runs(user, [run.reproduces])
     if not seen:
         return Verdict("unknown", GONE)
-    return verdict(_facts_of(seen[0]), _facts_of(run), lambda: figures(seen[0], run))
+    return verdict(_facts_of(seen[0]), _facts_of(run), lambda: compare_curves(seen[0], run))
 
 
 def of_others(run: TrainingRun) -> list[TrainingRun]:
@@ -40,7 +40,7 @@ def _facts_of(run: TrainingRun) -> RunRecord:
     return RunRecord(run.pk, "" if run.is_live() else run.state, run.step, digests, given)
 
 
-def figures(then: TrainingRun, now: TrainingRun) -> Figures:
+def compare_curves(then: TrainingRun, now: TrainingRun) -> CurveComparison:
     """Their curves of the same name, up to the last step that both have."""
     mine = {(each.group, each.name): each for each in MetricSeries.objects.filter(run=now)}
     pairs = [(each, mine[each.group, each.name]) for each in MetricSeries.objects.filter(run=then) if (each.group, each.name) in mine]
@@ -48,9 +48,9 @@ def figures(then: TrainingRun, now: TrainingRun) -> Figures:
         (step, f"{old.group} {old.name}", was, new) for old, other in pairs if (found := _apart(old, other)) for step, was, new in [found]
     ]
     if not apart:
-        return Figures(len(pairs))
+        return CurveComparison(len(pairs))
     step, curve, was, new = min(apart, key=lambda each: each[:2])
-    return Figures(len(pairs), (curve, step, was, new))
+    return CurveComparison(len(pairs), (curve, step, was, new))
 
 
 def _apart(old: MetricSeries, new: MetricSeries) -> tuple[int, float | None, float | None] | None:

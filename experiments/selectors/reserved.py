@@ -40,7 +40,7 @@ def reserved(lanes: Iterable[Lane], *, now: dt.datetime) -> Mapping[int, Reserve
     changing = {lane.slot.pk for lane in lanes if lane.state in CHANGING}
     if not changing or not _anybody_wants_more():
         return {}
-    seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
+    seen = snapshot.take_snapshot(ClusterRules.current(), now=now, lock=False)
     grants, _ = allocate(seen.slot_facts, seen.run_facts, now=now.timestamp(), rules=seen.rules)
     holders = {slot: grant.run_id for slot, grant in seen.grants.items()}
     return {slot: _reserved(seen.runs[run]) for run, slots in grants.items() for slot in slots & changing if holders.get(slot) != run}

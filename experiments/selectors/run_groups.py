@@ -21,7 +21,7 @@ Key = tuple[float | None, str | None]  # an argument that is a number is the sam
 
 
 @dataclass(frozen=True)
-class Figures:
+class MetricSummary:
     """Of the runs of a group that have a finite value; `mean` None: none has."""
 
     count: int = 0
@@ -33,20 +33,20 @@ class Figures:
     def mean(self) -> float | None:
         return self.total / self.count if self.count else None
 
-    def __add__(self, other: Figures) -> Figures:
+    def __add__(self, other: MetricSummary) -> MetricSummary:
         least = [each for each in (self.least, other.least) if each is not None]
         greatest = [each for each in (self.greatest, other.greatest) if each is not None]
-        return Figures(self.count + other.count, self.total + other.total, min(least, default=None), max(greatest, default=None))
+        return MetricSummary(self.count + other.count, self.total + other.total, min(least, default=None), max(greatest, default=None))
 
 
 @dataclass(frozen=True)
 class Group:
-    """`value`: what its runs have, None those that have nothing; `filter`: finds them; `figures` by metric column."""
+    """`value`: what its runs have, None those that have nothing; `filter`: finds them; `summaries` by metric column."""
 
     value: str | None
     runs: int
     filter: str
-    figures: list[Figures]
+    summaries: list[MetricSummary]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def metrics(plan: Plan) -> list[Metric]:
 def every_group(plan: Plan) -> Iterator[Group]:
     """In their order: by what the runs have, or by how many, or by the mean of a metric."""
     assert plan.group is not None
-    columns, counted, figures = metrics(plan), _counted(plan, plan.group), _figures(plan, plan.group)
+    columns, counted, figures = metrics(plan), _counted(plan, plan.group), _summaries(plan, plan.group)
     for number, text in _in_order(plan, counted, columns, figures):
         value = text if number is None else f"{number:g}" if float(f"{number:g}") == number else repr(number)
         found = [figures[column][number, text] for column in columns]
@@ -91,9 +91,9 @@ def _counted(plan: Plan, by: Column) -> dict[Key, int]:
     return counted
 
 
-def _figures(plan: Plan, by: Column) -> dict[Metric, dict[Key, Figures]]:
+def _summaries(plan: Plan, by: Column) -> dict[Metric, dict[Key, MetricSummary]]:
     """For each metric column, one query for all that show the same of their curves' values."""
-    found: dict[Metric, dict[Key, Figures]] = {column: defaultdict(Figures) for column in metrics(plan)}
+    found: dict[Metric, dict[Key, MetricSummary]] = {column: defaultdict(MetricSummary) for column in metrics(plan)}
     number, text = _keys(by, "run_id", "run__")
     for field in {column.field for column in found}:
         names = {column.name for column in found if column.field == field}
@@ -102,7 +102,7 @@ def _figures(plan: Plan, by: Column) -> dict[Metric, dict[Key, Figures]]:
         for row in keyed.annotate(count=Count(field), total=Sum(field), least=Min(field), greatest=Max(field)):
             key, figures = (
                 _key(by, row["key_number"], row["key_text"]),
-                Figures(row["count"], row["total"] or 0.0, row["least"], row["greatest"]),
+                MetricSummary(row["count"], row["total"] or 0.0, row["least"], row["greatest"]),
             )
             for column in (each for each in found if (each.field, each.group, each.name) == (field, row["group"], row["name"])):
                 found[column][key] += figures
@@ -124,7 +124,7 @@ def _key(by: Column, number: float | None, text: str | None) -> Key:
     return None, text if isinstance(by, Argument) else text or None
 
 
-def _in_order(plan: Plan, counted: dict[Key, int], columns: Iterable[Metric], figures: dict[Metric, dict[Key, Figures]]) -> list[Key]:
+def _in_order(plan: Plan, counted: dict[Key, int], columns: Iterable[Metric], figures: dict[Metric, dict[Key, MetricSummary]]) -> list[Key]:
     """Groups without a value come last, whichever way."""
     down = plan.asked.descending
     by_key = sorted(counted, key=lambda key: (key[0] is None, key[0] or 0.0, key[1] or ""))

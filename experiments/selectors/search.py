@@ -15,7 +15,7 @@ MOST_OF_A_KIND = 20
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResults:
     """What matches, by kind, newest first, at most MOST_OF_A_KIND each."""
 
     projects: list[Project]
@@ -30,14 +30,14 @@ class Found:
         return sum(len(each) for each in found)
 
 
-def search(user: User, query: str) -> Found:
+def search(user: User, query: str) -> SearchResults:
     """Names, descriptions, commands, tags and notes that contain the words; a number also finds the run with that id.
 
     Nothing for no words.
     """
     words = query.strip()
     if not words:
-        return Found([], [], [], [], [], [])
+        return SearchResults([], [], [], [], [], [])
     mine = access.projects_for(user)
     inside = {"project__in": mine.values("pk")}
     named = Q(name__icontains=words) | Q(description__icontains=words)
@@ -49,7 +49,7 @@ def search(user: User, query: str) -> Found:
     of_runs = TrainingRun.objects.filter(runs, experiment__project__in=mine.values("pk")).select_related(
         "experiment__project", "submitted_by"
     )
-    return Found(
+    return SearchResults(
         projects=list(mine.filter(named)[:MOST_OF_A_KIND]),
         definitions=list(TrainingDefinition.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),
         experiments=list(Experiment.objects.filter(named, **inside).select_related("project")[:MOST_OF_A_KIND]),

@@ -58,7 +58,7 @@ class Store:
         return f"{self.waits} things wait to be copied." if self.waits else "All is copied."
 
 
-def found(now: dt.datetime) -> Store:
+def store_status(now: dt.datetime) -> Store:
     if not copies.is_on():
         return Store("", StoreState())
     there = StoreCopy.objects.filter(copied_at__isnull=False).values("kind").annotate(n=Count("pk"), size=Sum("size_bytes")).order_by()

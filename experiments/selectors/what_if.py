@@ -133,7 +133,7 @@ def _course(scene: Scene, now: dt.datetime) -> Course:
 def what_if(wish: Wish, *, now: dt.datetime, named: Callable[[Collection[int]], Collection[int]]) -> WhatIf:
     """The future as it is and with the wish, from `now` or from up to KEPT_S before. `named`: which of these runs whoever asks may know by
     name."""
-    seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
+    seen = snapshot.take_snapshot(ClusterRules.current(), now=now, lock=False)
     is_so = present(seen, now=now)
     now, scene, today = is_so.now, is_so.scene, is_so.course
     other = wished(scene, wish)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from experiments.errors import DomainError
 from experiments.files import datastore, tombstones
-from experiments.files.datastore import DataRefused, Kept, Part
+from experiments.files.datastore import DataRefused, Part, StoredFolder
 from experiments.live import notify
 from experiments.models import DataAsset, DataSeries, DataUpload, Experiment, Project, User
 from experiments.models.data import NOTE_LIMIT
@@ -67,7 +67,7 @@ def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None])
         return before
     parts = [Part(path, size) for path, size in upload.parts]
     try:
-        kept = datastore.keep(upload.key, parts, hashes)
+        kept = datastore.store_upload(upload.key, parts, hashes)
     except DataRefused as refusal:
         checks.refuse("upload", str(refusal))
     try:
@@ -196,7 +196,7 @@ def _check(parts: Sequence[Part]) -> None:
         checks.refuse("upload", str(refusal))
 
 
-def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
+def _store(upload: DataUpload, by: User, kept: StoredFolder) -> DataAsset:
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=upload.project_id)
         if (before := DataAsset.objects.filter(key=upload.key).first()) is not None:  # finished twice at once: the other was faster
@@ -210,7 +210,7 @@ def _store(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
     return asset
 
 
-def _next_version(upload: DataUpload, by: User, kept: Kept) -> DataAsset:
+def _next_version(upload: DataUpload, by: User, kept: StoredFolder) -> DataAsset:
     """Under the project's lock. Of a data set that was deleted meanwhile it is the first of a new one."""
     of_set = DataSeries.objects.filter(pk=upload.series_id).first() if upload.series_id is not None else None
     series = of_set or DataSeries(project=upload.project)

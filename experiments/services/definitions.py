@@ -92,11 +92,11 @@ def create_definition(
     checks.each(errors, lambda: checks.room(project, by=by, field="upload"))
     checks.collected(errors)
     assert attributes is not None
-    code = _keep(upload, file_name, attributes, origin)
+    code = _store_upload(upload, file_name, attributes, origin)
 
     def make() -> DefinitionVersion:
         definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
-        version = _store(definition, by, code, _shown_name(file_name), attributes, number=1, idempotency_key=idempotency_key)
+        version = _store(definition, by, code, _printable_name(file_name), attributes, number=1, idempotency_key=idempotency_key)
         notify.changed(f"project-{project.pk}", "definitions")
         return version
 
@@ -133,7 +133,7 @@ def add_version(
     if upload is None:
         code, shown = _checked(newest.bundle, attributes, origin_of(newest)), newest.file_name
     else:
-        code, shown = _keep(upload, file_name, attributes, origin), _shown_name(file_name)
+        code, shown = _store_upload(upload, file_name, attributes, origin), _printable_name(file_name)
 
     def make() -> DefinitionVersion:
         TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
@@ -286,9 +286,9 @@ def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
         checks.refuse("upload", str(refusal))
 
 
-def _keep(upload: BinaryIO, file_name: str, attributes: _Attributes, origin: Origin) -> _Code:
+def _store_upload(upload: BinaryIO, file_name: str, attributes: _Attributes, origin: Origin) -> _Code:
     try:
-        bundle = bundles.keep(upload, file_name=file_name)
+        bundle = bundles.store_bundle(upload, file_name=file_name)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
     return _checked(bundle, attributes, origin)
@@ -331,7 +331,7 @@ def _sent_before(by: User, idempotency_key: uuid.UUID | None) -> DefinitionVersi
     return checks.same_request(DefinitionVersion.objects.filter(created_by=by).select_related("definition", "bundle"), idempotency_key)
 
 
-def _shown_name(file_name: str) -> str:
+def _printable_name(file_name: str) -> str:
     """The upload's name for people, never used as a path."""
     base = file_name.replace("\\", "/").rsplit("/", 1)[-1]
     return "".join(c for c in base if unicodedata.category(c) not in ("Cc", "Cs"))[:255] or "code.zip"

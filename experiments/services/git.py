@@ -20,7 +20,7 @@ def create_definition_from_git(
     """`create_definition` with the code of a repository. Fields as there, and git_address, git_ref, git_folder, git_credential."""
     with _fetched(git_address, git_ref, git_folder, git_credential, sealed="") as (source, got):
         version = create_definition(project, by=by, upload=got.file, file_name=source.name, origin=_origin(source, got), **said)
-    _keep(version.definition, got)
+    _save_access(version.definition, got)
     return version
 
 
@@ -37,7 +37,7 @@ def add_version_from_git(
     """`add_version` with the code of a repository; a deploy key or token that was given for it before need not be given again."""
     with _fetched(git_address, git_ref, git_folder, git_credential, sealed=definition.git_access) as (source, got):
         version = add_version(definition, by=by, upload=got.file, file_name=source.name, origin=_origin(source, got), **said)
-    _keep(definition, got)
+    _save_access(definition, got)
     return version
 
 
@@ -54,7 +54,7 @@ def fetch_again(definition: TrainingDefinition, *, by: User, idempotency_key: uu
         version = add_version(
             definition, by=by, upload=got.file, file_name=source.name, origin=_origin(source, got), idempotency_key=idempotency_key, **same
         )
-    _keep(definition, got)
+    _save_access(definition, got)
     return version
 
 
@@ -75,7 +75,7 @@ def _origin(source: Source, got: Fetched) -> Origin:
     return Origin(source.address, source.ref, source.folder, got.commit)
 
 
-def _keep(definition: TrainingDefinition, got: Fetched) -> None:
+def _save_access(definition: TrainingDefinition, got: Fetched) -> None:
     """What opened the repository, for the next time; of another repository nothing stays."""
     definition.git_access = got.access.sealed() if got.access.key or got.access.token else ""
     definition.save(update_fields=["git_access"])

@@ -54,7 +54,7 @@ Outcome = Literal["completed", "failed", "stopped"]
 ENDS: dict[Outcome, RunState] = {"completed": RunState.COMPLETED, "failed": RunState.FAILED, "stopped": RunState.STOPPED}
 SAID: dict[Outcome, str] = {"completed": "Its logger says that it ended.", "failed": "Its logger says that it failed."}
 SAID["stopped"] = "Its logger says that it was ended."
-Said = tuple[journal.Event, float]  # and when (Unix seconds)
+TimedEvent = tuple[journal.Event, float]  # and when (Unix seconds)
 
 
 def begin_run(
@@ -63,7 +63,7 @@ def begin_run(
     """It runs from then on. Fields: name, started_at."""
     _in_time(began_at, "started_at", since=EARLIEST, now=now)
     clean, reason = checks.name(name, limit=RUN_NAME_LIMIT), f"{by.username} logs it from outside."
-    bundle = bundles.keep(_code(), file_name=f"{FILE_NAME}.zip")
+    bundle = bundles.store_bundle(_code(), file_name=f"{FILE_NAME}.zip")
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # it is not deleted meanwhile, nor are there two of the rows below
         if before := checks.same_request(TrainingRun.objects.filter(submitted_by=by), idempotency_key):
@@ -89,7 +89,7 @@ def begin_run(
     return run
 
 
-def lines(figures: Mapping[tuple[Group, int, float], Mapping[str, float]], *, now: float) -> Iterator[Said]:
+def lines(figures: Mapping[tuple[Group, int, float], Mapping[str, float]], *, now: float) -> Iterator[TimedEvent]:
     """Of figures by their group, step and time (Unix seconds; what cannot be is `now`): values by name."""
     for (group, step, t), metrics in figures.items():
         names = list(metrics)
@@ -98,7 +98,7 @@ def lines(figures: Mapping[tuple[Group, int, float], Mapping[str, float]], *, no
             yield journal.Logged(group, step, some), t if 0 < t <= now + CLOCKS.total_seconds() else now
 
 
-def log(run: TrainingRun, said: Iterable[Said], *, now: dt.datetime) -> None:
+def log(run: TrainingRun, said: Iterable[TimedEvent], *, now: dt.datetime) -> None:
     """Lines for its journal, which are in the database when this returns. OSError where the disk does not take them, or its folder is on
     its way back from the object store."""
     runfiles.make(run)  # not in the transaction: asking for it back must outlast the refusal

@@ -226,7 +226,7 @@ def _store(
 ) -> ModelVersion:
     """The rows and the files, both or none."""
     with modelstore.files_stay():
-        new = [draft.sha256 for draft in content.drafts.values() if modelstore.place(draft)]
+        new = [draft.sha256 for draft in content.drafts.values() if modelstore.store_file(draft)]
         try:
             with transaction.atomic():
                 Project.objects.select_for_update().get(pk=project.pk)  # a name is one model, and numbers are given one after the other

@@ -14,7 +14,7 @@ from experiments.runtable.columns import Column
 from experiments.runtable.language import Refused, quoted
 from experiments.runtable.measured import Metric
 from experiments.runtable.table_query import TableQuery
-from experiments.selectors.run_groups import Figures
+from experiments.selectors.run_groups import MetricSummary
 from experiments.selectors.run_table import Measured, Plan, Row
 from experiments.templatetags.studio import LONG_LABEL, icon, running_time, spell, state, tag, thousands, title_case, value, when
 
@@ -109,7 +109,7 @@ def _plain(cell: object) -> str:
 
 
 @register.simple_tag
-def figures(found: Figures) -> SafeString:
+def metric_summary(found: MetricSummary) -> SafeString:
     """Mean, least and greatest of a group, a cell each."""
     written = ((NOTHING if each is None else value(each),) for each in (found.mean, found.least, found.greatest))
     return format_html_join("", '<td class="number">{}</td>', written)

@@ -120,7 +120,7 @@ def _data(going: _Export, asset: DataAsset) -> Generator[bytes, None, format.Lis
 
 
 def _model(going: _Export, model: RegisteredModel) -> Generator[bytes, None, format.Listed]:
-    store, versions = modelstore.place_of("").parent, []
+    store, versions = modelstore.path_of("").parent, []
     for version in model.versions.select_related("created_by", "code").prefetch_related("files").order_by("number"):
         called, files = names.Entries(f"{format.MODELS}/{model.pk}/{version.number}"), []
         for each in version.files.all():

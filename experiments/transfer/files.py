@@ -30,17 +30,17 @@ def key_of_data(key: uuid.UUID, number: int) -> uuid.UUID:
 
 
 def place_run(top: Path, files: Iterable[File], *, folder: str) -> None:
-    _place(top, files, settings.EDT_HOME / "runs" / folder)
+    _move_files(top, files, settings.EDT_HOME / "runs" / folder)
 
 
 def place_data(top: Path, files: Iterable[File], *, key: uuid.UUID) -> None:
-    _place(top, files, datastore.root(DataAsset(key=key)))
+    _move_files(top, files, datastore.root(DataAsset(key=key)))
 
 
 def place_model(top: Path, found: Model) -> list[str]:
     """Under `modelstore.files_stay`: the hashes of what was not there yet."""
     drafts = {file.sha256: Draft(top / file.entry, file.sha256, file.size_bytes) for file in found.files}
-    return [sha256 for sha256, draft in drafts.items() if modelstore.place(draft)]
+    return [sha256 for sha256, draft in drafts.items() if modelstore.store_file(draft)]
 
 
 def take_back_models(hashes: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ def take_back(found: Manifest, *, key: uuid.UUID) -> None:
         removal.remove(datastore.root(DataAsset(key=key_of_data(key, data.number))))
 
 
-def _place(top: Path, files: Iterable[File], target: Path) -> None:
+def _move_files(top: Path, files: Iterable[File], target: Path) -> None:
     """Whatever the process's mask says, the users that runs are boxed as must be able to read what is theirs to read."""
     removal.remove(target)
     target.mkdir(mode=0o755, parents=True)

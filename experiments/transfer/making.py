@@ -72,7 +72,7 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
     rows, but maybe files (`files.take_back`)."""
     making = _Making(order, top, found, now)
     _keep_code(making)
-    _place(making)
+    _place_files(making)
     with modelstore.files_stay(), _models_placed(making) as models, transaction.atomic():
         made = projects.create_project(
             by=order.created_by,
@@ -129,7 +129,7 @@ def _keep_code(making: _Making) -> None:
             try:
                 if version.code not in kept:
                     with open(reading.code(making.top, version.code), "rb") as file:
-                        kept[version.code] = bundles.keep(file, file_name=f"{version.code}.zip")
+                        kept[version.code] = bundles.store_bundle(file, file_name=f"{version.code}.zip")
                 bundle = kept[version.code]
                 if version.command:
                     bundles.entry(bundle, version.command)
@@ -139,7 +139,7 @@ def _keep_code(making: _Making) -> None:
     for code in dict.fromkeys(code for listed in making.found.models for code in model_rows.codes(reading.model(making.top, listed))):
         try:
             with open(reading.code(making.top, code), "rb") as file:
-                making.bundles[code] = kept.get(code) or bundles.keep(file, file_name=f"{code}.zip")
+                making.bundles[code] = kept.get(code) or bundles.store_bundle(file, file_name=f"{code}.zip")
         except bundles.BundleRefused as refusal:
             raise TransferRefused(f"The code of a model cannot be kept here. {refusal}") from None
     for experiment in making.found.experiments:
@@ -183,7 +183,7 @@ def _offered(version: Version) -> NamedVersion | None:
     return next((each for each in alike.order_by("-pk")[:100] if str(each) == version.named), None)
 
 
-def _place(making: _Making) -> None:
+def _place_files(making: _Making) -> None:
     for listed in making.found.data:
         asset = reading.data(making.top, listed)
         files.place_data(making.top, asset.files, key=files.key_of_data(making.order.key, asset.number))

@@ -104,7 +104,7 @@ def verify(top: Path, found: Manifest, *, check: Callable[[Data | Run | Model], 
 
 
 def code(top: Path, sha256: str) -> Path:
-    """A zip of code as it was kept; what is in it is checked as in every upload of code (`bundles.keep`)."""
+    """A zip of code as it was kept; what is in it is checked as in every upload of code (`bundles.store_bundle`)."""
     entry = f"{format.CODE}/{sha256}.zip"
     if not re.fullmatch(r"[0-9a-f]{64}", sha256) or _digest(top, entry) != sha256:
         raise TransferRefused(f"The code {sha256[:80]!r} in the archive is not what its hash says: {AGAIN}.")
@@ -129,11 +129,11 @@ def _verify(top: Path, found: Data | Run | Model, taken: set[str]) -> None:
             (f"{format.DATA}/", f"{format.RUNS}/", f"{format.MODELS}/", f"{format.RENAMED}/")
         ):
             raise TransferRefused(
-                f"{_shown(file.entry)} is named twice in the archive, or is no file of data, of a run or of a model: {AGAIN}."
+                f"{_printable(file.entry)} is named twice in the archive, or is no file of data, of a run or of a model: {AGAIN}."
             )
         taken.add(file.entry)
         if _digest(top, file.entry, size_bytes=file.size_bytes) != file.sha256:
-            raise TransferRefused(f"{_shown(file.entry)} did not arrive as it was exported: send the archive again, or {AGAIN}.")
+            raise TransferRefused(f"{_printable(file.entry)} did not arrive as it was exported: send the archive again, or {AGAIN}.")
 
 
 def _paths_of_data(asset: Data) -> None:
@@ -148,7 +148,7 @@ def _paths_of_run(run: Run) -> None:
     _paths(f"Run {run.number}", run.files)
     for file in run.files:
         if file.path.startswith("tmp/") or file.path == "tmp" or runfiles.is_engines(file.path):
-            raise TransferRefused(f"Run {run.number} has a file {_shown(file.path)!r}, which no run may have: {AGAIN}.")
+            raise TransferRefused(f"Run {run.number} has a file {_printable(file.path)!r}, which no run may have: {AGAIN}.")
         if file.path == journal.FILE_NAME and file.size_bytes > settings.EDT_MAX_JOURNAL_BYTES:
             most = settings.EDT_MAX_JOURNAL_BYTES >> 20
             raise TransferRefused(
@@ -164,13 +164,13 @@ def _paths(who: str, found: Iterable[File]) -> None:
         parts = file.path.split("/")
         wrong = any(part in ("", ".", "..") or len(part.encode()) > _NAME_BYTES for part in parts)
         if wrong or len(parts) > runfiles.MAX_DEPTH or _STRANGE.search(file.path):
-            raise TransferRefused(f"{who} has a file {_shown(file.path)!r}, which no run may have: {AGAIN}.")
+            raise TransferRefused(f"{who} has a file {_printable(file.path)!r}, which no run may have: {AGAIN}.")
         above |= {"/".join(parts[:depth]) for depth in range(1, len(parts))}
         if file.path in files:
-            raise TransferRefused(f"{who} has the file {_shown(file.path)} twice: {AGAIN}.")
+            raise TransferRefused(f"{who} has the file {_printable(file.path)} twice: {AGAIN}.")
         files.add(file.path)
     if both := files & above:
-        raise TransferRefused(f"{who}: {_shown(min(both))} is both a file and a folder: {AGAIN}.")
+        raise TransferRefused(f"{who}: {_printable(min(both))} is both a file and a folder: {AGAIN}.")
 
 
 def _once(what: str, numbers: Iterable[int]) -> None:
@@ -201,8 +201,8 @@ def _opened(top: Path, entry: str) -> io.BufferedReader:
         return os.fdopen(runfiles.open_below(top, entry, most_depth=format.MAX_DEPTH), "rb")
     except FileNotFoundError:
         what = "This is not the archive of a project, or not all of it: it has" if entry == format.MANIFEST else "The archive has"
-        raise TransferRefused(f"{what} no {_shown(entry)}: {AGAIN}, on its page or by edt export.") from None
+        raise TransferRefused(f"{what} no {_printable(entry)}: {AGAIN}, on its page or by edt export.") from None
 
 
-def _shown(path: str) -> str:
+def _printable(path: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in path[:200])

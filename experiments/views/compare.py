@@ -38,7 +38,7 @@ def of_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     if missing or len(named) > comparison.MOST_RUNS or any(run.experiment_id != experiment.pk for run in runs):
         return redirect(address(named))
     runs = runs or comparison.chosen(found)
-    context = {**tab, **_shown(request, runs), "others": [run for run in found if run not in runs], "found": found}
+    context = {**tab, **_comparison_context(request, runs), "others": [run for run in found if run not in runs], "found": found}
     return page(request, "experiments/compare.html", context, parts={"table": "experiments/_differences.html"})
 
 
@@ -51,7 +51,7 @@ def of_all(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").strip()[:120]
     context = {
         "section": "projects",
-        **_shown(request, runs),
+        **_comparison_context(request, runs),
         "missing": _not_shown(missing),
         "left_out": max(0, len(named) - comparison.MOST_RUNS),
         "most_runs": comparison.MOST_RUNS,
@@ -76,7 +76,7 @@ def _curves(runs: list[TrainingRun], metrics: list[str]) -> str:
     return f"{reverse('compared_series')}?{urlencode(asked)}"
 
 
-def _shown(request: HttpRequest, runs: list[TrainingRun]) -> dict[str, Any]:
+def _comparison_context(request: HttpRequest, runs: list[TrainingRun]) -> dict[str, Any]:
     """What both pages show of the chosen runs; ?baseline=1 is what the others are compared with."""
     baseline = next((i for i, run in enumerate(runs) if str(run.pk) == request.GET.get("baseline")), None)
 

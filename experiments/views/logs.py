@@ -67,7 +67,7 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
 def _tail(run: TrainingRun, name: str) -> dict[str, object]:
     """The last lines as they stand on a terminal, and between which bytes they lie."""
     tail = selectors.log_tail(run, name, lines=LOG_LINES, limit_bytes=MOST_LOG_BYTES)
-    screen = terminal.shown(tail.text)
+    screen = terminal.render_screen(tail.text)
     return {"text": screen.text, "up": screen.up, "begin": tail.begin, "end": tail.end}
 
 
@@ -89,9 +89,9 @@ def _around(run: TrainingRun, name: str, at: int) -> dict[str, object]:
         before = before.partition("\n")[2]  # the first line may be cut in two
     line, end, after = selectors.log_tail(run, name, offset=at, limit_bytes=AROUND_BYTES).text.partition("\n")
     return {
-        "before": terminal.shown(before).text,
+        "before": terminal.render_screen(before).text,
         "line": terminal.line(line) + end,
-        "after": terminal.shown(after).text,
+        "after": terminal.render_screen(after).text,
         "earlier": begin > 0,
     }
 

@@ -31,7 +31,7 @@ def looks(request: HttpRequest, pk: int) -> HttpResponse:
         found = next((each for each in media.tags(run) if (each.kind, each.name) == (kind, name)), None)
         if found is None:
             raise Http404("This run shows nothing of that name.")
-        context["each"] = media.shown(run, found, steps[kind, name])
+        context["each"] = media.tag_at_step(run, found, steps[kind, name])
     return page(request, "runs/media.html", context, parts={**HEAD, "body": "runs/_media.html", "tag": "runs/_medium.html"})
 
 

@@ -29,7 +29,7 @@ from experiments.cluster import joining
 from experiments.files import bundles, datastore, mirrored, runfiles
 from experiments.files.guest_files import Guest
 from experiments.files.mirrored import WrongOffset
-from experiments.files.runfiles import Found
+from experiments.files.runfiles import FoundFile
 from experiments.files.store import copies
 from experiments.files.zipstream import pieces
 from experiments.live import notify
@@ -241,7 +241,7 @@ def _tree(token: NodeToken, room: str, name: str, *, term: str) -> Path | Own | 
     return None
 
 
-def _listed(found: Path | Own) -> list[Found]:
+def _listed(found: Path | Own) -> list[FoundFile]:
     if isinstance(found, Borrowed):
         return [each for each in _of_run(found.run) if each.path == CHECKPOINT]
     if isinstance(found, Hosted):
@@ -254,15 +254,15 @@ def _listed(found: Path | Own) -> list[Found]:
         below = os.path.relpath(folder, found)
         for name in names:
             facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-            listed.append(Found(name if below == "." else f"{below}/{name}", facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
+            listed.append(FoundFile(name if below == "." else f"{below}/{name}", facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
     return listed
 
 
-def _of_run(run: TrainingRun) -> list[Found]:
+def _of_run(run: TrainingRun) -> list[FoundFile]:
     return runfiles.walk(run, limit=MOST_FILES).files
 
 
-def _mark(one: Found) -> str:
+def _mark(one: FoundFile) -> str:
     return http_ranges.mark(size=one.size_bytes, mtime_ns=one.mtime_ns, ctime_ns=one.ctime_ns)
 
 

@@ -83,11 +83,11 @@ def _store(form: SharingForm, user: User) -> ClusterRules:
 def _form(request: HttpRequest, user: User, *, preview: bool = False) -> SharingForm:
     """What is stored, or what was sent. Of projects one sees one's own; administrators of the cluster see all."""
     sent = request.GET if preview else request.POST if request.method == "POST" else None
-    people, projects = _shown(request, sharers(), "people"), _shown(request, shared_projects(user), "projects")
+    people, projects = _page_of(request, sharers(), "people"), _page_of(request, shared_projects(user), "projects")
     return SharingForm(sent, rules=access.rules(user), people=people, projects=projects, may_change=user.administers)
 
 
-def _shown(request: HttpRequest, all_: dict[str, T], name: str) -> dict[str, T]:
+def _page_of(request: HttpRequest, all_: dict[str, T], name: str) -> dict[str, T]:
     """A page of them, from ?people= or ?projects= on. What is not shown stays as it is."""
     offset = number(request, name, 0, least=0, most=len(all_))
     return dict(itertools.islice(all_.items(), offset, offset + PAGE_ROWS))

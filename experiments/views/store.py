@@ -18,6 +18,6 @@ def store(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
-        "store": later(lambda: selected.found(clock.now())),
+        "store": later(lambda: selected.store_status(clock.now())),
     }
     return page(request, "cluster/store.html", context, parts={"store": "cluster/_store.html"})

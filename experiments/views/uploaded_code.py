@@ -64,20 +64,20 @@ def keep_code_of(form: forms.BaseForm, user: User, project: Project, *, refused:
     """Of a form that was refused (it has errors, or what it is a part of was `refused`): the code that it names, or that came with it and
     is kept from now on, unless the code is what is wrong with it."""
 
-    def keep(sent: list[Any]) -> DataUpload:
+    def store_code(sent: list[Any]) -> DataUpload:
         return keep_code(project, by=user, file_name=_base(sent[-1].name), size_bytes=sent[-1].size, file=sent[-1])
 
-    return _upload_of(form, user, project, keep, for_code=True, refused=refused)
+    return _upload_of(form, user, project, store_code, for_code=True, refused=refused)
 
 
 def keep_data_of(form: forms.BaseForm, user: User, project: Project, *, name: str) -> DataUpload | None:
     """The same of a form that adds data, or a version of it. `name`: that is typed so far."""
 
-    def keep(sent: list[Any]) -> DataUpload:
+    def store_data(sent: list[Any]) -> DataUpload:
         called = name.strip()[:120] or _base(sent[0].name)[:120]
         return services.keep_files(project, by=user, name=called, files=[(_base(each.name), each.size, each) for each in sent])
 
-    return _upload_of(form, user, project, keep, for_code=False)
+    return _upload_of(form, user, project, store_data, for_code=False)
 
 
 def spent(form: forms.BaseForm, user: User, project: Project, *, for_code: bool = True) -> None:

@@ -51,7 +51,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
         "rows": found[offset : offset + PAGE_ROWS],
-        **_place(offset, len(found)),
+        **_page_position(offset, len(found)),
         "chart": chart(found, span, by_run=kind == "run"),
         "span": span,
         "zone": zone.key,
@@ -71,7 +71,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     return page(request, "cluster/usage.html", context)
 
 
-def _place(offset: int, count: int) -> dict[str, int | None]:
+def _page_position(offset: int, count: int) -> dict[str, int | None]:
     """Where in all rows the page is, and where the pages beside it begin."""
     return {
         "count": count,

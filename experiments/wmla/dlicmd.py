@@ -68,7 +68,7 @@ class Failed(Exception):
     """Told to the person, who sees no traceback."""
 
 
-class Said:
+class CommandLine:
     """The command line: options of this program by name, and the words that are left, in their order."""
 
     def __init__(self, words: list[str]) -> None:
@@ -124,7 +124,7 @@ class Said:
 class Service:
     """The studio, and who asks."""
 
-    def __init__(self, said: Said) -> None:
+    def __init__(self, said: CommandLine) -> None:
         host = said.get("--rest-host", "--master-host").rstrip("/")
         if not host:
             raise Failed("Say where the studio is: --rest-host HOST.")
@@ -214,7 +214,7 @@ def saved_tokens() -> dict[str, str]:
         return {}
 
 
-def keep(tokens: dict[str, str]) -> None:
+def save_tokens(tokens: dict[str, str]) -> None:
     path = Path.home() / KEPT
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:
@@ -225,7 +225,7 @@ def keep(tokens: dict[str, str]) -> None:
 class Call:
     """What a verb is given: the service, the command line, and the words after the verb."""
 
-    def __init__(self, service: Service, said: Said, words: list[str]) -> None:
+    def __init__(self, service: Service, said: CommandLine, words: list[str]) -> None:
         self.service, self.said, self.words = service, said, words
 
     @property
@@ -245,13 +245,13 @@ Do = Callable[[Call], None]
 
 def logon(call: Call) -> None:
     token = call.service.log_on()
-    keep({**saved_tokens(), call.service.name: token})
+    save_tokens({**saved_tokens(), call.service.name: token})
     say("Logon succeed.\n")
 
 
 def logoff(call: Call) -> None:
     call.service.call("POST", "/auth/v1/logoff").close()
-    keep({name: token for name, token in saved_tokens().items() if name != call.service.name})
+    save_tokens({name: token for name, token in saved_tokens().items() if name != call.service.name})
     say("Logoff succeed.\n")
 
 
@@ -468,7 +468,7 @@ def main(words: list[str]) -> int:
         say(HELP)
         return 0
     try:
-        said = Said(words)
+        said = CommandLine(words)
         verb, after = said.verb()
         VERBS[verb](Call(Service(said), said, after))
     except Failed as error:

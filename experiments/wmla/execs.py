@@ -50,7 +50,7 @@ def _spec(text: str) -> dict[str, Any]:
 
 def _list(request: HttpRequest) -> HttpResponse:
     """?limit=10&state=FINISHED&sort_by=id:desc"""
-    found = mine(person(request))
+    found = execs_of(person(request))
     if wanted := request.GET.get("state", ""):
         found = found.filter(state__in=states(wanted))
     key, _, order = request.GET.get("sort_by", "id:asc").partition(":")
@@ -64,7 +64,7 @@ def _list(request: HttpRequest) -> HttpResponse:
     return answers.json_response([described(run, request) for run in runs])
 
 
-def mine(user: User) -> QuerySet[TrainingRun]:
+def execs_of(user: User) -> QuerySet[TrainingRun]:
     """The runs that the person started, by whatever way, in projects that they are in."""
     found = TrainingRun.objects.filter(submitted_by=user, experiment__project__in=access.projects_for(user).values("pk"))
     return found.select_related("submission", "experiment", "version__definition", "submitted_by")
@@ -74,7 +74,7 @@ def _delete_all(request: HttpRequest) -> HttpResponse:
     """What the person submitted by this interface and has ended. What runs is left, and so is what was started on the pages."""
     user = person(request)
     projects = [project.pk for project in access.projects_for(user) if access.may(project, "write")]
-    for run in mine(user).filter(submission__isnull=False, state__in=ENDED, experiment__project__in=projects):
+    for run in execs_of(user).filter(submission__isnull=False, state__in=ENDED, experiment__project__in=projects):
         submissions.withdraw(run, by=user)
     return answers.nothing()
 

@@ -30,7 +30,7 @@ class SentCode:
 
 @contextlib.contextmanager
 def opened(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
-    """The code, as long as the block lasts. Raises Refused. What is within an archive is checked by `bundles.keep`."""
+    """The code, as long as the block lasts. Raises Refused. What is within an archive is checked by `bundles.store_bundle`."""
     scripts = [each for each in files if _name(each).endswith(".py")]
     archives = [each for each in files if each not in scripts and _is_archive(each)]
     others = [each for each in files if each not in scripts and each not in archives]

@@ -48,7 +48,7 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
         checks.whole(said.priority, field="priority", least=1, most=10_000)
     project = _project(by)
     with sent_code.opened(files) as code:
-        bundle = bundles.keep(code.file, file_name=code.name)
+        bundle = bundles.store_bundle(code.file, file_name=code.name)
         command = _command(bundle, said, only=code.only)
         name = _name(said, command)
         version = _version(project, by=by, name=name, bundle=bundle, code=code, said=said, framework=framework)

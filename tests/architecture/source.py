@@ -54,14 +54,14 @@ def names() -> frozenset[str]:
 
 
 @cache
-def imports(module: Module, *, types: bool = False) -> dict[str, str]:
-    """What the module imports, also inside functions, and where; with `types`, what only a checker of types sees too.
+def imports(module: Module) -> dict[str, str]:
+    """What the module imports, also inside functions, and where.
 
     `from package import name` counts as `package.name` where that is a module of this project, else as `package`.
     """
     known = names()
     found: dict[str, str] = {}
-    for node in ast.walk(module.tree) if types else _seen_when_running(module.tree):
+    for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found.setdefault(alias.name, module.where(node))
@@ -79,14 +79,6 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
     parts = module.name.split(".")
     keep = len(parts) - node.level + (module.path.name == "__init__.py")
     return ".".join([*parts[:keep], *([node.module] if node.module else [])])
-
-
-def _seen_when_running(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        yield child
-        yield from _seen_when_running(child)
 
 
 def on_import(module: Module) -> Iterator[ast.AST]:

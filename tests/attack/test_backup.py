@@ -24,7 +24,7 @@ from experiments.files import bundles, pruning, runfiles, stores
 from experiments.models import Bundle, Project, Tombstone, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.e2e.studio import REPOSITORY, prepared_home
 
 pytestmark = pytest.mark.timeout(180)
@@ -116,7 +116,7 @@ def test_what_it_says_of_this_machines_users_is_not_taken(backup: Path, victim: 
 
 
 @pytest.fixture
-def run(project: Project, alice: User, said: Said) -> TrainingRun:
+def run(project: Project, alice: User, said: SentMessages) -> TrainingRun:
     """With a machine that is to run it."""
     cast.node()
     made = cast.run(project, by=alice)

@@ -51,8 +51,8 @@ def test_what_is_no_address_is_refused_without_repeating_a_password(said: str) -
 def test_the_environment_names_a_studio_else_the_last_login_else_there_is_none(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     assert credentials.named(home) is None
-    file = credentials.keep(Studio(URL, "kept"), "alice", home)
-    credentials.keep(Studio("https://other.example.org", "other", "/ca.pem"), "alice", home)
+    file = credentials.save_token(Studio(URL, "kept"), "alice", home)
+    credentials.save_token(Studio("https://other.example.org", "other", "/ca.pem"), "alice", home)
     assert credentials.named(home) == Studio("https://other.example.org", "other", "/ca.pem")
     assert credentials.named({**home, "EDT_STUDIO": URL}) == Studio(URL, "kept")
     assert credentials.named({**home, "EDT_STUDIO": URL, "EDT_TOKEN": "mine"}) == Studio(URL, "mine", from_environment=True)

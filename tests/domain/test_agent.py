@@ -22,7 +22,7 @@ from experiments.cluster import agent, scheduling, snapshot, version_standing
 from experiments.models import Metric, Node, Project, RunState, TrainingRun, User
 from experiments.ops import installation
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from training_runtime import protocol
 from training_runtime.host import client
 from training_runtime.protocol import Apply, Observation, RunObservation, Subscribe, decode, encode
@@ -113,7 +113,7 @@ def host(short_home: Path) -> Iterator[ListeningHost]:
 
 
 @pytest.fixture
-def listener(short_home: Path, host: ListeningHost, said: Said) -> Iterator[agent.HostListener]:
+def listener(short_home: Path, host: ListeningHost, said: SentMessages) -> Iterator[agent.HostListener]:
     listening = agent.HostListener(
         short_home, "local", agent.Heartbeat(short_home, "local")
     )  # which the tests start where it is about that
@@ -127,18 +127,18 @@ def listener(short_home: Path, host: ListeningHost, said: Said) -> Iterator[agen
 
 
 @pytest.fixture
-def run(host: ListeningHost, said: Said, project: Project, alice: User) -> TrainingRun:
+def run(host: ListeningHost, said: SentMessages, project: Project, alice: User) -> TrainingRun:
     cast.node()
     made = cast.run(project, by=alice)
     scheduling.tick(timezone.now())
     return made
 
 
-def ingests(said: Said) -> list[int]:
+def ingests(said: SentMessages) -> list[int]:
     return [int(str(args[0])) for name, args, _ in said.tasks if name.endswith("ingest_run")]
 
 
-def test_applying_registers_the_node_and_starts_its_runs(host: ListeningHost, said: Said, project: Project, alice: User) -> None:
+def test_applying_registers_the_node_and_starts_its_runs(host: ListeningHost, said: SentMessages, project: Project, alice: User) -> None:
     tasks.apply_node("local")
     assert Node.objects.get(name="local").slots.count() == 4
     run = cast.run(project, by=alice)
@@ -147,7 +147,9 @@ def test_applying_registers_the_node_and_starts_its_runs(host: ListeningHost, sa
     assert [[wanted.spec.run for wanted in applied.runs] for applied in host.applied] == [[], [run.pk]]
 
 
-def test_a_host_that_is_away_harms_nothing(short_home: Path, said: Said, project: Project, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_host_that_is_away_harms_nothing(
+    short_home: Path, said: SentMessages, project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, logger="experiments.tasks")
     tasks.apply_node("elsewhere")
     assert Node.objects.get(name="elsewhere").last_seen_at is None
@@ -178,7 +180,7 @@ def test_an_idle_node_that_was_silent_for_an_hour_is_heard_of_again_by_itself(
 
 
 def test_a_host_that_does_not_answer_is_reported_once_and_asked_less_and_less_often(
-    short_home: Path, said: Said, project: Project, caplog: pytest.LogCaptureFixture
+    short_home: Path, said: SentMessages, project: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
     heartbeat = agent.Heartbeat(short_home, "elsewhere")
     heartbeat.every_s = 0.001
@@ -211,7 +213,7 @@ def test_ages_are_measured_with_one_clock(short_home: Path, host: ListeningHost,
 
 
 def test_what_the_host_pushes_is_recorded_and_planned(
-    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: SentMessages
 ) -> None:
     tasks.apply_node("local")
     cast.write_journal(run, cast.started(), cast.step(1), cast.finished())
@@ -224,7 +226,7 @@ def test_what_the_host_pushes_is_recorded_and_planned(
 
 
 def test_growing_journals_are_announced_but_not_each_time_and_never_without_the_last(
-    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: SentMessages
 ) -> None:
     until(lambda: Node.objects.filter(name="local").exists())
     said.clear()
@@ -239,7 +241,7 @@ def test_growing_journals_are_announced_but_not_each_time_and_never_without_the_
 
 
 def test_a_journal_that_only_grows_writes_nothing_to_the_database(
-    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: SentMessages
 ) -> None:
     host.push(RunObservation(run=run.pk, attempt=1, state="running", holding=(), journal_bytes=10))
     until(lambda: run.pk in ingests(said) and run.pk in [each[0] for each in listener._seen[4]])  # it is recorded too
@@ -249,7 +251,9 @@ def test_a_journal_that_only_grows_writes_nothing_to_the_database(
     assert Node.objects.get(name="local").last_seen_at == before
 
 
-def test_the_listener_survives_the_hosts_restart(listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: Said) -> None:
+def test_the_listener_survives_the_hosts_restart(
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, said: SentMessages
+) -> None:
     host.stop()
     listener.heartbeat._woken.clear()
     host.start()
@@ -260,7 +264,7 @@ def test_the_listener_survives_the_hosts_restart(listener: agent.HostListener, h
 
 
 def test_the_ear_survives_what_it_cannot_take_in(
-    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, monkeypatch: pytest.MonkeyPatch, said: Said
+    listener: agent.HostListener, host: ListeningHost, run: TrainingRun, monkeypatch: pytest.MonkeyPatch, said: SentMessages
 ) -> None:
     record, failures = agent.fleet.record, []
 
@@ -280,7 +284,7 @@ def test_only_node_queues_have_an_ear() -> None:
     assert agent.nodes_of(["control", "node.local", "celery", "node.b"]) == ["local", "b"]
 
 
-def test_each_task_does_its_work(host: ListeningHost, run: TrainingRun, said: Said) -> None:
+def test_each_task_does_its_work(host: ListeningHost, run: TrainingRun, said: SentMessages) -> None:
     cast.write_journal(run, cast.step(1))
     tasks.ingest_run(run.pk)
     tasks.ingest_run(987_654)

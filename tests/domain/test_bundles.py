@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
 
 
 def keep(file: io.BytesIO) -> Bundle:
-    return bundles.keep(file, file_name="code.zip")
+    return bundles.store_bundle(file, file_name="code.zip")
 
 
 def entries(*items: tuple[zipfile.ZipInfo | str, bytes]) -> io.BytesIO:

@@ -167,7 +167,7 @@ def test_what_did_not_arrive_as_it_was_sent_is_refused(project: Project, bob: Us
 def test_a_finish_that_was_killed_between_files_and_database_is_done_again(project: Project, bob: User) -> None:
     upload = begun(project, bob, Part("a.txt", 3))
     services.receive(upload, number=0, offset=0, body=io.BytesIO(b"one"))
-    datastore.keep(upload.key, [Part("a.txt", 3)], [None])
+    datastore.store_upload(upload.key, [Part("a.txt", 3)], [None])
     asset = services.finish_upload(upload, by=bob, hashes=digest(b"one"))
     assert (asset.files, asset.size_bytes, asset.sha256) == (1, 3, digest(b"one")[0])
 

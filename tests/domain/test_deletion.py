@@ -195,7 +195,7 @@ def test_code_that_is_uploaded_again_after_its_deletion_keeps_its_files(project:
     now = timezone.now()
     pruning._unused_bundles(now)
     assert Tombstone.objects.get().key == sha256
-    again = bundles.keep(cast.io.BytesIO(content), file_name="again.zip")
+    again = bundles.store_bundle(cast.io.BytesIO(content), file_name="again.zip")
     while pruning.clear(now + 10 * WEEK, kept=dt.timedelta(0)):
         pass
     assert again.sha256 == sha256

@@ -20,7 +20,7 @@ from experiments import services
 from experiments.errors import DomainError
 from experiments.models import Delivery, NotificationKind, Project, RunState, TrainingRun, User, Webhook
 from experiments.notifications import deliveries, webhook_client
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.domain.test_notifications import end, run
 
 __all__ = ["run"]  # a fixture
@@ -90,7 +90,7 @@ def test_a_webhook_hears_of_its_own_events_only(run: TrainingRun, alice: User, b
 
 
 def test_the_page_with_a_webhook_is_told_how_each_attempt_went(
-    alice: User, project: Project, receiver: Receiver, said: Said, django_capture_on_commit_callbacks: Any
+    alice: User, project: Project, receiver: Receiver, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     mine = services.add_webhook(by=alice, url=receiver.url, kinds=NotificationKind.values)
     ours = services.add_webhook(by=alice, url=receiver.url, kinds=NotificationKind.values, project=project)

@@ -15,7 +15,7 @@ from experiments.files import runfiles
 from experiments.metrics import ingest
 from experiments.models import JournalCursor, Metric, Node, Project, RunState, Slot, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from training_runtime.journal import Failed
 from training_runtime.protocol import Observation, RunObservation, decode, encode
 
@@ -88,7 +88,7 @@ def test_a_retired_slot_is_emptied(run: TrainingRun, host: cast.Host, monkeypatc
     assert len(cast.slots_of(run)) == 3
 
 
-def test_hearing_the_same_again_says_nothing_to_anybody(node: Node, said: Said, django_capture_on_commit_callbacks: object) -> None:
+def test_hearing_the_same_again_says_nothing_to_anybody(node: Node, said: SentMessages, django_capture_on_commit_callbacks: object) -> None:
     with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
         cast.node(now=NOW + SECOND)
     assert (said.messages, said.tasks) == ([], [])

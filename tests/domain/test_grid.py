@@ -11,7 +11,7 @@ from experiments.errors import DomainError
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingRun, User
 from experiments.services import grid
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def made(project: Project, alice: User, version: DefinitionVersion, *commands: s
     return services.create_experiment(project, by=alice, name="rates", versions=[version] * len(commands), commands=list(commands), **said)
 
 
-def test_an_experiment_runs_the_same_version_several_times_each_with_its_command(project: Project, alice: User, said: Said) -> None:
+def test_an_experiment_runs_the_same_version_several_times_each_with_its_command(project: Project, alice: User, said: SentMessages) -> None:
     version = cast.definition(project, by=alice, command="main.py --epochs 2")
     experiment = made(project, alice, version, "main.py --lr 0.1 --epochs 2", "main.py --lr 0.3 --epochs 2", "")
     runs = services.run_experiment(experiment, by=alice)
@@ -96,7 +96,7 @@ def test_an_experiment_runs_the_same_version_several_times_each_with_its_command
     assert [run.command for run in services.run_experiment(copy, by=alice)] == [run.command for run in runs]
 
 
-def test_runs_of_several_definitions_are_named_after_them_and_what_differs(project: Project, alice: User, said: Said) -> None:
+def test_runs_of_several_definitions_are_named_after_them_and_what_differs(project: Project, alice: User, said: SentMessages) -> None:
     one, other = (cast.definition(project, by=alice, name=name, command="main.py") for name in ("lenet", "mlp"))
     commands = ["main.py --lr 1", "main.py --lr 2", "main.py --lr 3"]
     experiment = services.create_experiment(project, by=alice, name="both", versions=[one, one, other], commands=commands)

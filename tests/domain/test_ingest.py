@@ -16,7 +16,7 @@ from experiments.metrics import curve_points, ingest
 from experiments.models import JournalCursor, Metric, MetricSeries, Node, Project, RunState, TrainingRun, User
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from training_runtime import journal
 from training_runtime.journal import Batch, Checkpoint, Failed, Generation, Line, Member, Resumed, Suspended, Test, Train, Warned
 
@@ -215,7 +215,7 @@ def test_steps_do_not_wake_a_run_that_is_stopping_or_has_ended(run: TrainingRun)
         assert run.state == state
 
 
-def test_pages_get_the_points_with_their_place(run: TrainingRun, said: Said, django_capture_on_commit_callbacks: object) -> None:
+def test_pages_get_the_points_with_their_place(run: TrainingRun, said: SentMessages, django_capture_on_commit_callbacks: object) -> None:
     cast.write_journal(run, cast.started(), cast.step(1, loss=2.0))
     take(run)
     said.clear()
@@ -228,7 +228,7 @@ def test_pages_get_the_points_with_their_place(run: TrainingRun, said: Said, dja
     assert message["progress"] == {"step": 2, "steps": 10, "epoch": 1, "rate": pytest.approx(10.0), "workers": 4}
 
 
-def test_too_many_points_at_once_are_a_nudge(run: TrainingRun, said: Said, django_capture_on_commit_callbacks: object) -> None:
+def test_too_many_points_at_once_are_a_nudge(run: TrainingRun, said: SentMessages, django_capture_on_commit_callbacks: object) -> None:
     cast.write_journal(run, *map(cast.step, range(1, ingest.MAX_PUSHED_POINTS + 2)))
     with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
         take(run)
@@ -245,7 +245,7 @@ def test_all_live_runs_are_caught_up(run: TrainingRun, project: Project, alice: 
 
 
 def test_a_long_journal_takes_turns(
-    run: TrainingRun, said: Said, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+    run: TrainingRun, said: SentMessages, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     monkeypatch.setattr(ingest, "BATCH_BYTES", 2000)
     cast.write_journal(run, *map(cast.step, range(1, 201)))

@@ -12,7 +12,7 @@ from experiments.cluster import scheduling
 from experiments.models import ClusterRules, Grant, Node, Project, RunState, RunTransition, TrainingRun, User
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -63,7 +63,7 @@ def test_a_tick_asks_the_database_as_often_for_many_runs_as_for_few(project: Pro
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_tick_tells_an_experiment_once(project: Project, alice: User, said: Said, node: Node) -> None:
+def test_a_tick_tells_an_experiment_once(project: Project, alice: User, said: SentMessages, node: Node) -> None:
     started = runs(project, alice, 12)
     said.clear()
     scheduling.tick(node.last_seen_at or NOW)

@@ -34,7 +34,7 @@ def turn(hosts: tuple[cast.Host, cast.Host], now: dt.datetime) -> None:
 
 
 def facts(run: TrainingRun, now: dt.datetime) -> RunFacts:
-    seen = snapshot.take(ClusterRules.current(), now=now, lock=False)
+    seen = snapshot.take_snapshot(ClusterRules.current(), now=now, lock=False)
     return next(each for each in seen.run_facts if each.id == run.pk)
 
 

@@ -15,7 +15,7 @@ from experiments.models import Notification, NotificationKind, Project, RunState
 from experiments.notifications import deliveries
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 
 pytestmark = pytest.mark.usefixtures("said")
 
@@ -39,7 +39,7 @@ def run(project: Project, alice: User) -> TrainingRun:
     ],
 )
 def test_the_submitter_is_told_how_it_went(
-    path: list[str], kind: str, words: str, run: TrainingRun, alice: User, said: Said, django_capture_on_commit_callbacks: Any
+    path: list[str], kind: str, words: str, run: TrainingRun, alice: User, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         for state in path:
@@ -61,7 +61,7 @@ def suspend(run: TrainingRun, *, at: dt.datetime, reason: str = "its slots went 
     end(run, RunState.SUSPENDED, reason=reason, now=at)
 
 
-def test_a_run_that_stays_suspended_is_told_of_once_and_later(run: TrainingRun, alice: User, said: Said) -> None:
+def test_a_run_that_stays_suspended_is_told_of_once_and_later(run: TrainingRun, alice: User, said: SentMessages) -> None:
     now = timezone.now()
     suspend(run, at=now)
     for early in (dt.timedelta(0), states.LASTS - dt.timedelta(milliseconds=1)):

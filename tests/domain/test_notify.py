@@ -22,7 +22,7 @@ from experiments.metrics import ingest
 from experiments.models import Node, Project, Role, RunState, TrainingRun, User
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 
 NOW = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 
@@ -33,7 +33,7 @@ def run(project: Project, alice: User, node: Node) -> TrainingRun:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nothing_is_said_before_the_commit_nor_after_a_rollback(said: Said, run: TrainingRun) -> None:
+def test_nothing_is_said_before_the_commit_nor_after_a_rollback(said: SentMessages, run: TrainingRun) -> None:
     said.clear()
     with transaction.atomic():
         notify.changed("cluster", "jobs")
@@ -52,7 +52,7 @@ def test_nothing_is_said_before_the_commit_nor_after_a_rollback(said: Said, run:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_change_of_state_is_told_to_every_page_that_shows_it(said: Said, run: TrainingRun) -> None:
+def test_a_change_of_state_is_told_to_every_page_that_shows_it(said: SentMessages, run: TrainingRun) -> None:
     said.clear()
     states.transition(run, RunState.STOPPED, reason="asked", now=NOW)
     topics = {topic for topic, _ in said.messages}
@@ -63,7 +63,7 @@ def test_a_change_of_state_is_told_to_every_page_that_shows_it(said: Said, run: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_is_nudged_by_what(said: Said, run: TrainingRun, node: Node, alice: User) -> None:
+def test_who_is_nudged_by_what(said: SentMessages, run: TrainingRun, node: Node, alice: User) -> None:
     said.clear()
     scheduling.tick(node.last_seen_at or NOW)
     assert said.task_names() == ["apply_node"]
@@ -113,7 +113,7 @@ def test_without_broker_and_layer_the_work_goes_on_quickly_and_it_is_logged_once
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_said_together_is_merged_and_what_was_rolled_back_is_not_said(said: Said, alice: User) -> None:
+def test_what_is_said_together_is_merged_and_what_was_rolled_back_is_not_said(said: SentMessages, alice: User) -> None:
     with notify.together():
         with transaction.atomic():
             notify.changed("cluster", "jobs")
@@ -131,7 +131,7 @@ def test_what_is_said_together_is_merged_and_what_was_rolled_back_is_not_said(sa
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_committed_is_said_although_something_went_wrong_afterwards(said: Said, alice: User) -> None:
+def test_what_was_committed_is_said_although_something_went_wrong_afterwards(said: SentMessages, alice: User) -> None:
     with pytest.raises(RuntimeError), notify.together():
         notify.changed("cluster", "jobs")
         raise RuntimeError
@@ -141,7 +141,7 @@ def test_what_was_committed_is_said_although_something_went_wrong_afterwards(sai
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_that_waits_is_not_asked_for_again_until_it_begins(said: Said, run: TrainingRun, alice: User) -> None:
+def test_a_task_that_waits_is_not_asked_for_again_until_it_begins(said: SentMessages, run: TrainingRun, alice: User) -> None:
     """Fifty runs announce their journals ten times a second; the scheduler is nudged by everybody."""
     said.clear()
     for _ in range(5):
@@ -164,7 +164,9 @@ def test_a_task_that_waits_is_not_asked_for_again_until_it_begins(said: Said, ru
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_asked_for_while_a_task_is_at_work_is_done_after_it(said: Said, run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_for_while_a_task_is_at_work_is_done_after_it(
+    said: SentMessages, run: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may have looked already."""
     monkeypatch.setattr(scheduling, "tick", lambda now: notify.nudge_schedule())
     said.clear()
@@ -192,7 +194,7 @@ def test_a_server_that_does_not_answer_is_asked_once(settings: Any, monkeypatch:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_points_are_told_with_their_journal_lines(said: Said, run: TrainingRun) -> None:
+def test_points_are_told_with_their_journal_lines(said: SentMessages, run: TrainingRun) -> None:
     cast.write_journal(run, cast.started(), cast.step(1, loss=0.5))
     said.clear()
     ingest.catch_up(run.pk, now=NOW)
@@ -205,7 +207,7 @@ def test_points_are_told_with_their_journal_lines(said: Said, run: TrainingRun) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_members_are_told_of_members(said: Said, project: Project, alice: User, charlie: User) -> None:
+def test_members_are_told_of_members(said: SentMessages, project: Project, alice: User, charlie: User) -> None:
     said.clear()
     services.add_member(project, by=alice, username="charlie", role=Role.VIEWER)
     assert said.about(f"project-{project.pk}") == [{"type": "changed", "topic": f"project-{project.pk}", "what": ["members"]}]

@@ -12,7 +12,7 @@ from experiments.metrics.ingest import progress_of
 from experiments.models import JournalCursor, MetricSeries, Node, RunState, TrainingRun
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.domain.test_ingest import NOW, run, take
 from training_runtime.journal import Logged, Progress, Suspended
 
@@ -39,7 +39,7 @@ def test_figures_that_a_script_logs_beside_its_training_change_neither_its_steps
 
 
 def test_how_far_a_plain_script_is_its_own_progress_bar_says(
-    run: TrainingRun, said: Said, django_capture_on_commit_callbacks: Callable[..., Any]
+    run: TrainingRun, said: SentMessages, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     hostile = [Progress(5, 0, None, ""), Progress(-1, 2, None, ""), Progress(3, 2, None, ""), Progress(1, float("inf"), None, "")]
     cast.write_journal(run, Progress(30, 120, 45.5, "Epoch 3" * 100), *hostile, t=NOW.timestamp())

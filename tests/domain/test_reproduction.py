@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.runs.reproduction import Figures, RunRecord, Verdict, verdict
+from experiments.runs.reproduction import CurveComparison, RunRecord, Verdict, verdict
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 THREE = {1: (10, A), 2: (20, B), 3: (30, C)}
 THEN = RunRecord(12, "completed", 30, THREE, {"seed": "7", "code sha256": "x"})
 
 
-def judged(now: RunRecord, then: RunRecord = THEN, figures: Figures | None = None) -> Verdict:
-    return verdict(then, now, lambda: figures or Figures())
+def judged(now: RunRecord, then: RunRecord = THEN, figures: CurveComparison | None = None) -> Verdict:
+    return verdict(then, now, lambda: figures or CurveComparison())
 
 
 def test_a_run_that_has_just_begun_is_waited_for() -> None:
@@ -49,7 +49,7 @@ def test_one_that_goes_on_longer_is_identical_as_far_as_the_other_came() -> None
 
 def test_the_first_difference_is_named_by_epoch_step_curve_and_both_values() -> None:
     now = RunRecord(13, "", 30, {1: (10, A), 2: (20, C), 3: (30, C)}, {"seed": "8", "code sha256": "x"})
-    found = judged(now, figures=Figures(2, ("train loss", 14, 0.5, 0.25)))
+    found = judged(now, figures=CurveComparison(2, ("train loss", 14, 0.5, 0.25)))
     assert (found.result, found.epochs) == ("different", 1)
     assert found.inputs == (("seed", "7", "8"),)
     assert found.sentence == (
@@ -67,14 +67,14 @@ def test_other_lengths_of_epochs_are_a_difference() -> None:
 @pytest.mark.parametrize(
     ("ended", "figures", "result", "says"),
     [
-        ("completed", Figures(2), "same figures", "all values of 2 curves are those of run 12"),
-        ("completed", Figures(1, ("test accuracy", 3, None, 0.5)), "different", "test accuracy at step 3, none then and 0.5 now"),
-        ("completed", Figures(0), "unknown", "neither has digests of its state, or curves"),
-        ("failed", Figures(2), "unknown", "it failed, run 12 completed"),
+        ("completed", CurveComparison(2), "same figures", "all values of 2 curves are those of run 12"),
+        ("completed", CurveComparison(1, ("test accuracy", 3, None, 0.5)), "different", "test accuracy at step 3, none then and 0.5 now"),
+        ("completed", CurveComparison(0), "unknown", "neither has digests of its state, or curves"),
+        ("failed", CurveComparison(2), "unknown", "it failed, run 12 completed"),
     ],
 )
 def test_without_digests_figures_are_compared_and_it_is_said_that_the_state_was_not(
-    ended: str, figures: Figures, result: str, says: str
+    ended: str, figures: CurveComparison, result: str, says: str
 ) -> None:
     found = judged(RunRecord(13, ended, 30), RunRecord(12, "completed", 30), figures)
     assert found.result == result

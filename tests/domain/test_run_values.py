@@ -13,7 +13,7 @@ from experiments.metrics import ingest
 from experiments.models import MetricRollup, MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
 from experiments.runs import run_values
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.domain.upgrades import step_by_step
 from training_runtime.noted import Noted, Setup
 
@@ -29,7 +29,7 @@ def columns(run: TrainingRun, *kinds: str) -> dict[str, bool]:
 
 
 @pytest.fixture
-def run(project: Project, alice: User, said: Said) -> TrainingRun:
+def run(project: Project, alice: User, said: SentMessages) -> TrainingRun:
     version = cast.definition(project, by=alice, command="main.py --lr 1e-1 --batch-size 32 --opt sgd data")
     return services.run_experiment(cast.experiment(project, by=alice, versions=[version]), by=alice)[0]
 
@@ -79,7 +79,7 @@ def test_a_curve_has_its_least_and_its_greatest_value_with_their_steps(run: Trai
     assert columns(run, "train", "test") == {"loss": False}
 
 
-def test_the_rows_go_some_time_after_their_run(run: TrainingRun, alice: User, said: Said) -> None:
+def test_the_rows_go_some_time_after_their_run(run: TrainingRun, alice: User, said: SentMessages) -> None:
     services.stop_run(run, by=alice)
     services.delete_run(run, by=alice)
     cast.empty_trash()

@@ -13,7 +13,7 @@ from experiments.metrics import ingest
 from experiments.models import Grant, Node, Project, RunState, TrainingRun, User
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from training_runtime import journal
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def fresh(run: TrainingRun) -> TrainingRun:
     return run
 
 
-def test_an_alone_run_gets_every_slot_it_can_use_and_starts(alices: TrainingRun, node: Node, said: Said) -> None:
+def test_an_alone_run_gets_every_slot_it_can_use_and_starts(alices: TrainingRun, node: Node, said: SentMessages) -> None:
     summary = scheduling.tick(NOW)
     assert cast.slots_of(alices) == set(cast.slot_ids(node))
     assert fresh(alices).state == RunState.STARTING
@@ -161,7 +161,7 @@ def test_a_stopping_run_gives_everything_back_and_ends_as_stopped(alices: Traini
 
 
 def test_a_run_that_is_trained_gives_its_slots_to_others_while_its_script_goes_on(
-    alices: TrainingRun, bobs: TrainingRun, host: cast.Host, said: Said
+    alices: TrainingRun, bobs: TrainingRun, host: cast.Host, said: SentMessages
 ) -> None:
     for second in range(4):
         scheduling.tick(NOW + second * SECOND)
@@ -225,7 +225,9 @@ def test_a_gpu_run_waits_where_there_are_only_cpu_slots(project: Project, alice:
     assert "gpu" in fresh(run).plan_reason.lower()
 
 
-def test_pages_are_told_who_holds_what(alices: TrainingRun, node: Node, said: Said, django_capture_on_commit_callbacks: object) -> None:
+def test_pages_are_told_who_holds_what(
+    alices: TrainingRun, node: Node, said: SentMessages, django_capture_on_commit_callbacks: object
+) -> None:
     with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
         scheduling.tick(NOW)
     (message,) = said.about("cluster", "slots")

@@ -15,7 +15,7 @@ from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.models import DefinitionVersion, Experiment, Node, Project, RunState, TrainingDefinition, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 
 pytestmark = pytest.mark.django_db
 
@@ -137,7 +137,7 @@ def test_a_definition_in_use_is_not_deleted(project: Project, alice: User) -> No
 # experiments
 
 
-def test_running_an_experiment_queues_a_run_for_each_definition(project: Project, bob: User, said: Said) -> None:
+def test_running_an_experiment_queues_a_run_for_each_definition(project: Project, bob: User, said: SentMessages) -> None:
     versions = [cast.definition(project, by=bob, name=name, max_slots=slots) for name, slots in (("lenet", 4), ("mlp", 2))]
     experiment = cast.experiment(project, by=bob, versions=versions)
     runs = services.run_experiment(experiment, by=bob)
@@ -272,7 +272,7 @@ def test_an_ended_run_is_only_deleted(project: Project, alice: User) -> None:
 
 
 def test_policy_quotas_weights_and_draining_are_stored_and_replanned(
-    project: Project, alice: User, dora: User, node: Node, said: Said, django_capture_on_commit_callbacks: Any
+    project: Project, alice: User, dora: User, node: Node, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         rules = services.set_policy(by=dora, policy="priority", person_quota={"alice": 2}, project_quota={str(project.pk): 3})

@@ -28,7 +28,7 @@ def slot(index: int = 2) -> Slot:
 
 def die(run: TrainingRun, times: int, *, on: Slot | None = None, at: dt.datetime = NOW) -> None:
     deaths = [((on or slot()).pk, at + number * dt.timedelta(seconds=1)) for number in range(times)]
-    slot_deaths.keep(run, deaths, now=at + MINUTE)
+    slot_deaths.store_deaths(run, deaths, now=at + MINUTE)
 
 
 def earlier(project: Project, by: User) -> TrainingRun:
@@ -129,7 +129,7 @@ def test_what_was_said_before_is_not_counted_again_and_old_deaths_fade(run: Trai
     assert SlotDeath.objects.get().deaths == pytest.approx(3, abs=0.01)
     die(run, 1, at=NOW + dt.timedelta(seconds=WINDOW_S / 4))
     assert SlotDeath.objects.get().deaths == pytest.approx(2.5, abs=0.01)
-    slot_deaths.keep(run, [(slot(1).pk, NOW - dt.timedelta(seconds=WINDOW_S + 1))], now=NOW)
+    slot_deaths.store_deaths(run, [(slot(1).pk, NOW - dt.timedelta(seconds=WINDOW_S + 1))], now=NOW)
     assert SlotDeath.objects.count() == 1, "too old"
 
 
@@ -175,9 +175,9 @@ def test_slots_of_a_gpu_whose_driver_reports_an_error_are_out_until_they_are_put
 def test_a_clock_that_was_put_back_does_not_make_deaths_unheard_of(run: TrainingRun) -> None:
     ahead = NOW + dt.timedelta(days=30)
     die(run, 1, at=ahead)
-    slot_deaths.keep(run, [(slot().pk, NOW)], now=NOW)
+    slot_deaths.store_deaths(run, [(slot().pk, NOW)], now=NOW)
     assert SlotDeath.objects.get().last_at <= NOW
-    slot_deaths.keep(run, [(slot().pk, NOW + MINUTE)], now=NOW + MINUTE)
+    slot_deaths.store_deaths(run, [(slot().pk, NOW + MINUTE)], now=NOW + MINUTE)
     assert SlotDeath.objects.get().deaths == pytest.approx(2, abs=0.01)
 
 

@@ -46,7 +46,7 @@ def folder(mode: str = "w", top: str = "") -> bytes:
 
 
 def keep(content: bytes, name: str = "resnet.modelDir.tar") -> Bundle:
-    return bundles.keep(io.BytesIO(content), file_name=name)
+    return bundles.store_bundle(io.BytesIO(content), file_name=name)
 
 
 @pytest.mark.parametrize(

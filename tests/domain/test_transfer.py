@@ -31,7 +31,7 @@ from experiments.models import (
 from experiments.services import outside
 from experiments.services.definitions import Origin, origin_of
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.transferred import Archive, exported, imported
 from tests.web import seed
 from tests.web.seed import Seeded
@@ -42,7 +42,7 @@ State = ProjectImport.State
 
 
 @pytest.fixture
-def studio(db: None, home: Path, said: Said) -> Seeded:
+def studio(db: None, home: Path, said: SentMessages) -> Seeded:
     return seed.studio(now=timezone.now(), steps=60)
 
 
@@ -170,7 +170,7 @@ def test_runs_that_live_are_left_out_and_named(studio: Seeded, stranger: User) -
         assert any(f"Run {run.pk} ({run.name})" in note and "only runs that have ended travel" in note for note in order.notes), order.notes
 
 
-def test_imported_runs_are_the_importers_ended_and_in_no_plan(studio: Seeded, stranger: User, said: Said) -> None:
+def test_imported_runs_are_the_importers_ended_and_in_no_plan(studio: Seeded, stranger: User, said: SentMessages) -> None:
     before = Notification.objects.count()
     made = brought(studio, stranger)
     said.clear()

@@ -12,14 +12,14 @@ from experiments.files import datastore
 from experiments.models import Project, User
 from experiments.transfer import files, importing, making
 from tests import cast, transferred
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.transferred import Archive, kept, refused, send
 
 pytestmark = pytest.mark.usefixtures("said")
 
 
 @pytest.fixture
-def archive(project: Project, alice: User, said: Said) -> Archive:
+def archive(project: Project, alice: User, said: SentMessages) -> Archive:
     return Archive.of(transferred.small(project, by=alice))
 
 

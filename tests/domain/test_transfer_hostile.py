@@ -25,7 +25,7 @@ from experiments.models import (
 )
 from experiments.transfer import format
 from tests import cast, transferred
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.transferred import Archive, imported, refused, send
 from training_runtime import journal
 
@@ -36,7 +36,7 @@ HOSTILE_CODE = cast.zipped({"../../evil.py": "x"}).getvalue()
 
 
 @pytest.fixture
-def packed(project: Project, alice: User, said: Said) -> bytes:
+def packed(project: Project, alice: User, said: SentMessages) -> bytes:
     return transferred.small(project, by=alice)
 
 

@@ -15,14 +15,14 @@ from experiments.models import ModelFile, ModelVersion, Project, ProjectImport, 
 from experiments.selectors import registry
 from experiments.transfer import format
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.transferred import Archive, exported, imported, refused, small
 
 pytestmark = pytest.mark.usefixtures("said")
 
 
 @pytest.fixture
-def archive(project: Project, alice: User, home: Path, said: Said) -> Archive:
+def archive(project: Project, alice: User, home: Path, said: SentMessages) -> Archive:
     """Of a project with a model in two versions, of which one was made of a run that is gone with its experiment and its code."""
     gone = cast.run(project, by=alice)
     at = runfiles.make(gone) / "model" / "Odd\\name.pth"

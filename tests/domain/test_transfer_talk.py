@@ -20,7 +20,7 @@ from experiments.selectors import reproductions
 from experiments.services import comments, projects, reproduction, saved_views
 from experiments.services.checkpoints import checked
 from tests import cast, transferred
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.transferred import Archive, exported, imported, refused
 from training_runtime import journal
 
@@ -30,7 +30,7 @@ LAST = Policy(last=1, best=1, metric="test loss")
 
 
 @pytest.fixture
-def archive(project: Project, alice: User, bob: User, said: Said) -> Archive:
+def archive(project: Project, alice: User, bob: User, said: SentMessages) -> Archive:
     """Of a project with a run and one that repeats it."""
     transferred.small(project, by=alice)
     now, experiment = timezone.now(), project.experiments.get()

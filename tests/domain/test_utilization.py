@@ -13,7 +13,7 @@ from experiments.models import Grant, LatestUtilization, Project, Slot, Training
 from experiments.selectors import latest_utilization
 from experiments.selectors.utilization import missing, use
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.domain.conftest import NOW
 from training_runtime.protocol import Observation, RunObservation, SlotSeen
 
@@ -39,7 +39,7 @@ def shares(run: TrainingRun, **given: int) -> list[float | None]:
     return [each.share if each.share is None else round(each.share, 3) for each in use(run, **given)]
 
 
-def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, said: Said) -> None:
+def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, said: SentMessages) -> None:
     for second, busy_s in ((0, 0.0), (6, 9.0), (12, 12.0)):
         observation = Observation(host.revision, cast.facts(host.node.name), (seen(run, busy_s, 2.0 * second, 100 + second, 50),))
         fleet.record(observation, now=at(second))
@@ -49,8 +49,12 @@ def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, s
     assert shares(run, after=last) == [0.25], "a page asks for what it has not got"
 
 
-def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: TrainingRun, said: Said) -> None:
-    kept = [second / 10 for second in range(400) if utilization.keep(run, seen(run, second / 10, second / 5 + 1, 7), now=at(second / 10))]
+def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: TrainingRun, said: SentMessages) -> None:
+    kept = [
+        second / 10
+        for second in range(400)
+        if utilization.store_sample(run, seen(run, second / 10, second / 5 + 1, 7), now=at(second / 10))
+    ]
     assert len(kept) == 8
     assert min(later - before for before, later in itertools.pairwise(kept)) >= UtilizationSample.EVERY_S
 
@@ -58,7 +62,7 @@ def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: Tr
 def test_two_that_write_at_once_leave_one_point(run: TrainingRun) -> None:
     row = {"run": run, "tick": int(NOW.timestamp()) // 5, "t": NOW.timestamp() - 60, "counted_s": 1.0}
     UtilizationSample.objects.create(**row)  # the other one's, which was not there yet when this one looked
-    utilization.keep(run, seen(run, 1.0, 2.0), now=NOW)
+    utilization.store_sample(run, seen(run, 1.0, 2.0), now=NOW)
     assert UtilizationSample.objects.filter(run=run).count() == 1
 
 
@@ -73,7 +77,7 @@ def test_a_run_of_a_month_has_some_thousand_points_and_its_chart_a_few_hundred(r
     assert len(rows) < 5000
     UtilizationSample.objects.bulk_create(rows)
     late = at(month_s)
-    assert not utilization.keep(run, seen(run, t, 2 * t, 1), now=late), "the points of a long run are further apart"
+    assert not utilization.store_sample(run, seen(run, t, 2 * t, 1), now=late), "the points of a long run are further apart"
     found = use(run)
     assert 500 < len(found) <= 600
     assert set(shares(run)[1:]) == {0.5}, "several points together still have their exact share"
@@ -85,25 +89,25 @@ def test_a_run_of_a_month_has_some_thousand_points_and_its_chart_a_few_hundred(r
 
 
 def test_nothing_is_kept_of_a_machine_that_cannot_tell_nor_while_nothing_is_held(run: TrainingRun) -> None:
-    assert not utilization.keep(run, seen(run, None, 0.0), now=at(0))
-    assert utilization.keep(run, seen(run, 1.0, 2.0, 7), now=at(10))
-    assert utilization.keep(run, seen(run, 3.0, 4.0), now=at(20)), "that it holds nothing any more"
-    assert not utilization.keep(run, seen(run, 3.0, 4.0), now=at(30))
-    assert utilization.keep(run, seen(run, 4.0, 6.0, 9), now=at(3600))
+    assert not utilization.store_sample(run, seen(run, None, 0.0), now=at(0))
+    assert utilization.store_sample(run, seen(run, 1.0, 2.0, 7), now=at(10))
+    assert utilization.store_sample(run, seen(run, 3.0, 4.0), now=at(20)), "that it holds nothing any more"
+    assert not utilization.store_sample(run, seen(run, 3.0, 4.0), now=at(30))
+    assert utilization.store_sample(run, seen(run, 4.0, 6.0, 9), now=at(3600))
     assert shares(run) == [0.5, 1.0, None, 0.5], "the line breaks off where it held nothing"
 
 
 def test_a_share_is_of_one_attempt_and_unknown_stays_unknown(run: TrainingRun) -> None:
-    assert utilization.keep(run, seen(run, 8.0, 10.0, 7), now=at(0))
-    assert utilization.keep(run, seen(run, 1.0, 4.0, 7, attempt=2), now=at(10))
-    assert utilization.keep(run, seen(run, None, 8.0, 7, attempt=2), now=at(20))
+    assert utilization.store_sample(run, seen(run, 8.0, 10.0, 7), now=at(0))
+    assert utilization.store_sample(run, seen(run, 1.0, 4.0, 7, attempt=2), now=at(10))
+    assert utilization.store_sample(run, seen(run, None, 8.0, 7, attempt=2), now=at(20))
     assert shares(run) == [0.8, 0.25, None]
 
 
 def test_each_slot_has_its_line_and_the_extremes_are_kept_for_all(run: TrainingRun) -> None:
     for second, parts in ((0, (0.0, 0.0)), (10, (9.0, 2.0)), (20, (12.0, 11.0))):
         slots = [SlotSeen(slot, 1.0, busy, float(second), 100 * slot) for slot, busy in enumerate(parts, start=1)]
-        assert utilization.keep(run, counted(run, *slots), now=at(second))
+        assert utilization.store_sample(run, counted(run, *slots), now=at(second))
     points = use(run, slots=[1, 2])
     assert [(each.least_share, each.greatest_share) for each in points] == [(None, None), (0.2, 0.9), (0.3, 0.9)]
     assert [each.share for each in points] == [None, 0.55, 0.6]
@@ -120,26 +124,26 @@ def test_the_memory_of_a_gpu_that_slots_share_counts_once(project: Project, alic
     scheduling.tick(NOW)
     held = list(Slot.objects.filter(node=node).order_by("index"))
     assert cast.slots_of(run) == {slot.pk for slot in held}
-    slots = [SlotSeen(slot.pk, 1.0, 1.0, 2.0, (10, 30)[slot.place], 100, slot.place) for slot in held]
-    assert utilization.keep(run, counted(run, *slots), now=at(0))
+    slots = [SlotSeen(slot.pk, 1.0, 1.0, 2.0, (10, 30)[slot.device_index], 100, slot.device_index) for slot in held]
+    assert utilization.store_sample(run, counted(run, *slots), now=at(0))
     assert utilization.renew(run, counted(run, *slots), now=at(0))
     assert [(each.memory, each.least, each.largest) for each in use(run)] == [(40, 10, 30)]
     assert latest_utilization.of_run(run, now=at(0)).memory == 40
 
 
 def test_a_worker_that_follows_another_on_a_slot_is_counted_from_its_own_beginning(run: TrainingRun) -> None:
-    assert utilization.keep(run, counted(run, SlotSeen(1, 10.0, 8.0, 10.0, 5)), now=at(0))
-    assert utilization.keep(run, counted(run, SlotSeen(1, 17.0, 6.0, 12.0, 5)), now=at(20)), "another one, which has more already"
-    assert utilization.keep(run, counted(run, SlotSeen(1, 17.0, 7.0, 22.0, 5)), now=at(30))
+    assert utilization.store_sample(run, counted(run, SlotSeen(1, 10.0, 8.0, 10.0, 5)), now=at(0))
+    assert utilization.store_sample(run, counted(run, SlotSeen(1, 17.0, 6.0, 12.0, 5)), now=at(20)), "another one, which has more already"
+    assert utilization.store_sample(run, counted(run, SlotSeen(1, 17.0, 7.0, 22.0, 5)), now=at(30))
     assert [each.lines[0].share for each in use(run, slots=[1])] == [0.8, 0.5, 0.1]
     assert [each.greatest_share for each in use(run)] == [0.8, 0.5, 0.1]
 
 
 def test_where_a_slot_was_not_held_its_line_has_nothing(run: TrainingRun) -> None:
     both = [SlotSeen(slot, 1.0, 5.0, 10.0, 7) for slot in (1, 2)]
-    utilization.keep(run, counted(run, *both), now=at(0))
-    utilization.keep(run, counted(run, SlotSeen(1, 1.0, 10.0, 20.0, 7)), now=at(10))
-    utilization.keep(run, counted(run, SlotSeen(1, 1.0, 15.0, 30.0, 7), SlotSeen(2, 9.0, 1.0, 4.0, 7)), now=at(20))
+    utilization.store_sample(run, counted(run, *both), now=at(0))
+    utilization.store_sample(run, counted(run, SlotSeen(1, 1.0, 10.0, 20.0, 7)), now=at(10))
+    utilization.store_sample(run, counted(run, SlotSeen(1, 1.0, 15.0, 30.0, 7), SlotSeen(2, 9.0, 1.0, 4.0, 7)), now=at(20))
     assert [each.lines[0].share for each in use(run, slots=[2])] == [0.5, None, 0.25]
     assert [each.lines[0].memory for each in use(run, slots=[2])] == [7, None, 7]
 
@@ -150,7 +154,7 @@ def now_of(run: TrainingRun, second: float) -> list[tuple[float | None, int | No
     return [(each.use.share and round(each.use.share, 3), each.use.memory, each.use.why) for each in found.slots]
 
 
-def test_the_present_is_of_the_last_seconds_whatever_the_points_of_the_charts_are(run: TrainingRun, said: Said) -> None:
+def test_the_present_is_of_the_last_seconds_whatever_the_points_of_the_charts_are(run: TrainingRun, said: SentMessages) -> None:
     held = list(Grant.objects.filter(run=run).order_by("slot__index").values_list("slot_id", flat=True))
     for second, busy_s in ((0, 0.0), (1, 1.0), (5, 4.0), (6, 4.5), (10, 5.0)):
         slots = [SlotSeen(slot, 1.0, busy_s, float(second), 10**9, 4 * 10**9) for slot in held[:3]]
@@ -187,12 +191,12 @@ def test_what_leaves_the_slots_out_changes_nothing(run: TrainingRun) -> None:
     utilization.renew(run, counted(run, *(SlotSeen(slot, 1.0, 1.0, 2.0, 7) for slot in held)), now=at(0))
     short = RunObservation(run.pk, 1, "running", tuple(held), busy_s=9.0, counted_s=20.0)
     assert not utilization.renew(run, short, now=at(10))
-    assert not utilization.keep(run, short, now=at(10))
+    assert not utilization.store_sample(run, short, now=at(10))
     assert now_of(run, 10) == [(0.5, 7, "")] * 4
 
 
 def test_the_run_and_its_node_are_told_of_new_figures_once(
-    run: TrainingRun, host: cast.Host, said: Said, django_capture_on_commit_callbacks: Any
+    run: TrainingRun, host: cast.Host, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         for second in (0, 1, 2, 4):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from training_runtime.elastic import tree
 from training_runtime.elastic.comm import buckets
-from training_runtime.elastic.comm.buckets import Bucket, Place
+from training_runtime.elastic.comm.buckets import Bucket, ParameterSpan
 
 WORKERS, ENGINES = st.integers(1, 40), st.integers(1, 70)
 MB = 1 << 20
@@ -19,7 +19,7 @@ def places(draw):
     """Parameters of up to three flat buffers, each flat buffer without gaps."""
     ends, found = {}, []
     for flat_buffer, size in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=40)):
-        found.append(Place(flat_buffer, ends.get(flat_buffer, 0), size, (4, 2, 8)[flat_buffer]))
+        found.append(ParameterSpan(flat_buffer, ends.get(flat_buffer, 0), size, (4, 2, 8)[flat_buffer]))
         ends[flat_buffer] = ends.get(flat_buffer, 0) + size
     return found
 
@@ -36,12 +36,14 @@ def places(draw):
 )
 def test_buckets_are_filled_from_the_last_parameter_on(sizes_mb, expected):
     starts = [sum(sizes_mb[:i]) * MB // 4 for i in range(len(sizes_mb))]
-    found = buckets.plan([Place(0, start, size * MB // 4, 4) for start, size in zip(starts, sizes_mb, strict=True)])
+    found = buckets.plan([ParameterSpan(0, start, size * MB // 4, 4) for start, size in zip(starts, sizes_mb, strict=True)])
     assert [bucket.parameters for bucket in found] == expected
 
 
 def test_lanes_are_sent_in_the_order_in_which_a_backward_pass_finishes_them():
-    found = buckets.plan([Place(0, 0, 8, 4), Place(1, 0, 8, 2), Place(0, 8, 8, 4), Place(1, 8, 8, 2)], bucket_bytes=16)
+    found = buckets.plan(
+        [ParameterSpan(0, 0, 8, 4), ParameterSpan(1, 0, 8, 2), ParameterSpan(0, 8, 8, 4), ParameterSpan(1, 8, 8, 2)], bucket_bytes=16
+    )
     assert [bucket.parameters for bucket in found] == [(3,), (2,), (1,), (0,)]
     assert found[0] == Bucket(1, 8, 16, (3,))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
-from training_runtime.elastic.driver.failures import FRUITLESS, WINDOW_S, Cause, Ended, Failures, Recent
+from training_runtime.elastic.driver.failures import FRUITLESS, WINDOW_S, Ended, FailureCause, Failures, Recent
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 
@@ -144,12 +144,14 @@ def test_a_model_that_the_first_member_died_over_saving_in_a_hook_is_saved_by_th
     same(run, finish("()", 0))
 
 
-def ended(cause: Cause | None = None, *, slot=0, pid=1, position=5, generation=1, newcomer=False, members=True, others=True) -> Ended:
+def ended(
+    cause: FailureCause | None = None, *, slot=0, pid=1, position=5, generation=1, newcomer=False, members=True, others=True
+) -> Ended:
     return Ended(slot, pid, position, generation, cause, newcomer=newcomer, members=members, others=others)
 
 
-RAISED = Cause("raised ValueError: oh no", True, "Traceback\nValueError: oh no", raised="ValueError")
-NO_MEMORY = Cause("ran out of memory", True)
+RAISED = FailureCause("raised ValueError: oh no", True, "Traceback\nValueError: oh no", raised="ValueError")
+NO_MEMORY = FailureCause("ran out of memory", True)
 
 
 def test_the_same_exception_of_another_process_at_the_same_step_is_the_scripts():
@@ -164,14 +166,14 @@ def test_exceptions_at_different_steps_are_none_of_the_scripts():
 
 
 def test_what_would_only_happen_again_fails_at_once():
-    final = Cause("raised UserError: no", True, "UserError: no", raised="UserError", final=True)
+    final = FailureCause("raised UserError: no", True, "UserError: no", raised="UserError", final=True)
     assert Failures().judge(ended(final), 0, step=3).failed == ("UserError: no", "UserError: no")
 
 
 def test_no_newcomer_fails_a_run_whose_members_live():
     failures = Failures()
     for n in range(100):
-        cause = (RAISED, NO_MEMORY, None, Cause("crashed (SIGSEGV)", False))[n % 4]
+        cause = (RAISED, NO_MEMORY, None, FailureCause("crashed (SIGSEGV)", False))[n % 4]
         assert failures.judge(ended(cause, pid=n, position=-1, newcomer=True), n, step=3).failed is None
 
 

@@ -96,7 +96,7 @@ def test_a_generator_that_a_callback_keeps_goes_on_from_where_it_was(tmp_path, o
 def test_what_a_loss_that_is_no_module_has_learnt_is_kept(tmp_path, own, way):
     source, target = (job_of(tmp_path, own.Callback()) for _ in range(2))
     for job in (source, target):
-        job.parts = dataclasses.replace(job.parts, loss=Tempered())
+        job.components = dataclasses.replace(job.components, loss=Tempered())
         job.user_callbacks[0].loss = job.loss
     source.loss.tau, source.loss.seen[1] = 2.5, 4.0
     before, rule = target.loss, target.loss.rule
@@ -121,7 +121,7 @@ def test_what_a_hook_closes_over_is_kept(tmp_path, own, way):
 def test_what_an_optimizer_keeps_beside_its_state_is_kept(tmp_path, own, way):
     source, target = (job_of(tmp_path, own.Callback(), seed=seed) for seed in (1, 2))
     for job in (source, target):
-        job.parts = dataclasses.replace(job.parts, optimizer=Own(torch.optim.SGD(job.model.parameters(), 0.1, momentum=0.9)))
+        job.components = dataclasses.replace(job.components, optimizer=Own(torch.optim.SGD(job.model.parameters(), 0.1, momentum=0.9)))
         torch.optim.lr_scheduler.StepLR(job.optimizer, 1)  # which puts itself around `step`
     for _ in range(2):
         stepped(source)

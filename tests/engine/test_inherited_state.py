@@ -40,7 +40,7 @@ def test_another_runs_state_is_continued_with_all_that_is_plain_and_with_the_scr
     callback.average = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     callback.groups = theirs.optimizer.param_groups
     inherited(stepped(theirs), mine)
-    assert checkpoint.find(mine, mine.shape(8, 0)).kept == checkpoint.Kept(checkpoint.inherited_path(mine.result_dir), 5, True)
+    assert checkpoint.find(mine, mine.shape(8, 0)).newest == checkpoint.CheckpointFile(checkpoint.inherited_path(mine.result_dir), 5, True)
     assert read(mine)
     assert digests(mine) == digests(theirs)
     got = mine.user_callbacks[0]

@@ -37,7 +37,7 @@ def refusal(keras, **others) -> str:
 
     with pytest.raises(UserError) as refused:
         fabric = given(keras, **others)
-        frameworks.parts(fabric, "keras", seed=0, batch_size=4)
+        frameworks.training_components(fabric, "keras", seed=0, batch_size=4)
     return str(refused.value)
 
 
@@ -104,21 +104,21 @@ def test_models_of_several_inputs_and_outputs_with_torch_modules_inside(keras):
     )
     losses = {"a": "mse", "b": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
     fabric = given(keras, model=model, loss=losses, optimizer=keras.optimizers.AdamW(0.1, use_ema=True))
-    parts = frameworks.parts(fabric, "keras", seed=0, batch_size=4)
-    counts = [buffer for name, buffer in parts.model.named_buffers() if name.endswith("num_batches_tracked")]
+    components = frameworks.training_components(fabric, "keras", seed=0, batch_size=4)
+    counts = [buffer for name, buffer in components.model.named_buffers() if name.endswith("num_batches_tracked")]
     assert len(counts) == 1
-    before = [p.detach().clone() for p in parts.model.parameters()]
+    before = [p.detach().clone() for p in components.model.parameters()]
     inputs = {"first": torch.randn(6, 4), "second": torch.randn(6, 4)}
-    outputs = parts.model(inputs)
-    parts.loss(outputs, {"a": torch.randn(6, 1), "b": torch.randint(3, (6,))}).backward()
-    parts.optimizer.step()
-    assert not any(torch.equal(old, new) for old, new in zip(before, parts.model.parameters(), strict=True))
+    outputs = components.model(inputs)
+    components.loss(outputs, {"a": torch.randn(6, 1), "b": torch.randint(3, (6,))}).backward()
+    components.optimizer.step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, components.model.parameters(), strict=True))
     assert int(counts[0]) == 1
     late = layers.Dense(1)
     late.build((None, 4))
     model.late = late
     with pytest.raises(UserError, match="got other variables while it was training"):
-        parts.model.train()
+        components.model.train()
 
 
 def test_names_of_the_scripts_own_are_known_later_too(keras):
@@ -132,14 +132,16 @@ def test_names_of_the_scripts_own_are_known_later_too(keras):
         return y_pred[:, 0]
 
     fabric = given(keras, loss="weighed", metrics=["its first"], keras_custom_objects={"weighed": Weighed, "its first": first})
-    parts = frameworks.parts(fabric, "keras", seed=0, batch_size=4)
-    outputs = parts.model(torch.randn(5, 4))
-    assert float(parts.loss(outputs, torch.zeros(5))) == pytest.approx(1.0)
-    assert parts.measures.names == ("first",)
-    assert parts.measures.values(parts.measures.sums(outputs, torch.zeros(5))) == [pytest.approx(float(outputs[:, 0].mean().detach()))]
+    components = frameworks.training_components(fabric, "keras", seed=0, batch_size=4)
+    outputs = components.model(torch.randn(5, 4))
+    assert float(components.loss(outputs, torch.zeros(5))) == pytest.approx(1.0)
+    assert components.measures.names == ("first",)
+    assert components.measures.values(components.measures.sums(outputs, torch.zeros(5))) == [
+        pytest.approx(float(outputs[:, 0].mean().detach()))
+    ]
     fabric.model.stop_training = True
     with pytest.raises(UserError, match="stop_training was set, which ends nothing here"):
-        parts.model.train()
+        components.model.train()
 
 
 def test_metrics_of_parts_add_up_to_those_of_the_whole(keras):

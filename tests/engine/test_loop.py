@@ -13,8 +13,8 @@ from benchmarks._stage import HOLD
 from tests.engine.faults import FAULTS
 from tests.engine.harness import Run
 from tests.engine.scripts import LOOP
+from training_runtime.elastic.state.combined_optimizer import CombinedOptimizer
 from training_runtime.elastic.state.registered import Registered
-from training_runtime.elastic.state.several_optimizers import Several
 from training_runtime.errors import UserError
 from training_runtime.fabric.native import elastic
 
@@ -218,7 +218,7 @@ def test_arguments_that_cannot_work_are_refused_before_anything_begins(changed, 
 def test_several_optimizers_are_one_and_two_of_the_same_parameter_are_refused():
     first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     each = [torch.optim.SGD(first.parameters(), 0.1, momentum=0.9), torch.optim.Adam(second.parameters())]
-    one = Several(each)
+    one = CombinedOptimizer(each)
     for p in (*first.parameters(), *second.parameters()):
         p.grad = torch.ones_like(p)
     one.step()
@@ -226,7 +226,7 @@ def test_several_optimizers_are_one_and_two_of_the_same_parameter_are_refused():
     assert one.state[first.weight] is each[0].state[first.weight]
     assert len(one.state_dict()["state"]) == 4
     with pytest.raises(UserError, match="two of the optimizers hold the same parameter"):
-        Several([each[0], torch.optim.SGD(first.parameters(), 0.1)])
+        CombinedOptimizer([each[0], torch.optim.SGD(first.parameters(), 0.1)])
 
 
 def test_what_is_registered_is_put_back_in_place():

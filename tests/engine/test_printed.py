@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from training_runtime.elastic.script_logs import scalar_tables
 from training_runtime.elastic.script_logs.event_folders import EventFolders
-from training_runtime.elastic.script_logs.printed import Bar, Bars, Figures, bar, figures
+from training_runtime.elastic.script_logs.printed import Bar, Bars, PrintedMetrics, bar, figures
 from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
 
 
@@ -62,12 +62,12 @@ def test_long_text_without_a_bar_is_passed_over_quickly():
 @pytest.mark.parametrize(
     ("text", "are_read_as"),
     [
-        ('{"step": 10, "loss": 0.5, "note": "words", "ok": true}', Figures(10, {"loss": 0.5})),
+        ('{"step": 10, "loss": 0.5, "note": "words", "ok": true}', PrintedMetrics(10, {"loss": 0.5})),
         (
             "{'loss': 0.25, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.5}",
-            Figures(None, {"loss": 0.25, "grad_norm": 1.5, "learning_rate": 5e-05}),
+            PrintedMetrics(None, {"loss": 0.25, "grad_norm": 1.5, "learning_rate": 5e-05}),
         ),
-        ("{'loss': '0.25', 'epoch': '1'}", Figures(None, {"loss": 0.25})),
+        ("{'loss': '0.25', 'epoch': '1'}", PrintedMetrics(None, {"loss": 0.25})),
         ('{"step": 1e999, "loss": 1}', None),
         ('{"loss": 0.5}', None),
         ('{"step": 10}', None),

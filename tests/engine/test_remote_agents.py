@@ -96,16 +96,16 @@ def test_the_optimizers_step_is_shared_out_while_all_workers_are_on_one_machine(
 MUTE = (
     """
 import os, time
-from training_runtime.elastic.multinode import bridge as _bridge
+from training_runtime.elastic.multinode import connection as _connection
 from training_runtime.elastic.state import emergency_checkpoint as _emergency
-_results, _report, _add = os.environ["RESULT_DIR"], _bridge.Line._report, _emergency.add
+_results, _report, _add = os.environ["RESULT_DIR"], _connection.Connection._report, _emergency.add
 def _mute(self):
     self._read.set() if os.path.exists(_results + "/mute") else _report(self)
 def _late(*found):
     while not os.path.exists(_results + "/go"):
         time.sleep(0.005)
     return _add(*found)
-_bridge.Line._report, _emergency.add = _mute, _late
+_connection.Connection._report, _emergency.add = _mute, _late
 """
     + HELD
 )

@@ -9,7 +9,7 @@ import typing
 
 import pytest
 
-from training_runtime.elastic.multinode import admission, bridge
+from training_runtime.elastic.multinode import admission, connection
 from training_runtime.elastic.multinode.admission import Admission
 from training_runtime.elastic.processes import commands, report_socket, reports
 from training_runtime.elastic.processes.report_socket import MAX_BYTES, Inbox, Outbox
@@ -63,11 +63,11 @@ def test_there_is_an_example_of_each_kind():
 def test_a_report_is_read_as_it_was_written_from_bytes_from_a_file_and_by_a_bridge(report: Report) -> None:
     assert reports.decode(reports.encode(report)) == report
     assert reports.read(json.loads(json.dumps(reports.plain(report)))) == report
-    assert bridge.decode(bridge.encode(report)) == report
+    assert connection.decode(connection.encode(report)) == report
 
 
 def test_a_bridge_tells_commands_from_reports() -> None:
-    assert bridge.decode(bridge.encode(commands.Kill(3))) == commands.Kill(3)
+    assert connection.decode(connection.encode(commands.Kill(3))) == commands.Kill(3)
 
 
 def test_fields_that_an_earlier_version_wrote_are_left_out() -> None:
@@ -95,7 +95,7 @@ def test_what_is_no_report_is_refused(said: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000])
 def test_what_is_no_object_is_refused(raw: bytes) -> None:
-    for decode in (reports.decode, admission.decode, bridge.decode):
+    for decode in (reports.decode, admission.decode, connection.decode):
         with pytest.raises(ProtocolError):
             decode(raw)
 

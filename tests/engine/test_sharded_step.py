@@ -144,7 +144,7 @@ def test_two_share_steps_out_and_hold_the_state_in_common(members):
         alone.step_alone(step)
         share(two, step)
         for each in two:
-            each.sharding.take(step)
+            each.sharding.load_step(step)
             assert equal(each.copies(), alone.copies())
     assert [each.where()[:3] for each in two] == own, "the parameters have gone elsewhere"
     two[0].optimizer.state[two[0].parameters[0]]["exp_avg"][0, 0] = 7.0
@@ -169,7 +169,7 @@ def test_a_step_that_not_all_have_done_has_changed_nothing(members, stepped):
         alone.step_alone(step)
         share(two, step)
         for each in two:
-            each.sharding.take(step)
+            each.sharding.load_step(step)
             assert equal(each.copies(), alone.copies())
 
 
@@ -177,7 +177,7 @@ def test_who_takes_the_state_out_can_write_to_it_alone(members):
     two = members[:2]
     share(two, 2)
     for each in two:
-        each.sharding.take(2)
+        each.sharding.load_step(2)
     kept = two[1].copies()
     two[0].sharding.release()
     for t in two[0].tensors()[3:]:

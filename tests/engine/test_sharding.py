@@ -17,12 +17,12 @@ COUNTED = """
 from training_runtime.elastic.worker import sharding as _counted
 import os
 def _count(inner):
-    def take(self, step):
+    def load_step(self, step):
         with open(os.environ["RESULT_DIR"] + "/shared-out", "ab") as file:
             file.write(b".")
         return inner(self, step)
-    return take
-_counted.ShardedOptimizer.take = _count(_counted.ShardedOptimizer.take)
+    return load_step
+_counted.ShardedOptimizer.load_step = _count(_counted.ShardedOptimizer.load_step)
 """
 # Memory that nobody needs is given back at once.
 SOON = "from training_runtime.elastic.comm import give_back as _give_back; _give_back.ROWS_REST_S = 0.0\n"

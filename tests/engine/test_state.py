@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
-from training_runtime.elastic.parts import Parts
 from training_runtime.elastic.state import capture, checkpoint, digest, transfer
 from training_runtime.elastic.state.window import Window
+from training_runtime.elastic.training_components import TrainingComponents
 from training_runtime.errors import UserError
 
 OWN = """
@@ -59,7 +59,7 @@ def job_of(folder: Path, callback: object, *, lr: Any = 0.1, seed: int = 1) -> J
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters(), lr)
     config = TrainConfig(engines=1, seed=0, result_dir=folder, max_workers=1, in_studio=False)
-    return Job(Parts(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, config, user_callbacks=[callback])
+    return Job(TrainingComponents(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, config, user_callbacks=[callback])
 
 
 def stepped(job: Job) -> Job:
@@ -230,7 +230,7 @@ def test_the_state_before_is_kept_until_the_next_one_is_written(tmp_path, own):
     job = job_of(tmp_path, own.Callback())
     for position in (5, 6, 7):
         written(job, position)
-    assert checkpoint.find(job, job.shape(8, 0)).kept == checkpoint.Kept(checkpoint.engine_path(tmp_path), 7, False)
+    assert checkpoint.find(job, job.shape(8, 0)).newest == checkpoint.CheckpointFile(checkpoint.engine_path(tmp_path), 7, False)
     assert read(job, 7)
     assert read(job, 6)
     assert not read(job, 5)

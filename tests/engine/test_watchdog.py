@@ -13,8 +13,8 @@ from training_runtime import journal, journal_writer
 from training_runtime.elastic.comm.segment import BEAT, COMMITTED, GenerationRecord, Layout, Segment
 from training_runtime.elastic.driver.hang_detector import HangDetector
 from training_runtime.elastic.driver.hang_rules import BarrierWatchdog, Sign, excused_s
+from training_runtime.elastic.driver.reclaim import GracePeriod, Holder
 from training_runtime.elastic.driver.recorder import Recorder
-from training_runtime.elastic.driver.release import Holder, Release
 from training_runtime.elastic.driver.supervision import Supervision
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.worker import heartbeat
@@ -120,17 +120,17 @@ def looks(until: float, since: float = 0.0) -> list[float]:
 
 
 def test_a_slot_is_asked_back_for_so_long_and_longer_where_nobody_else_has_the_state():
-    release = Release(30.0)
+    grace_period = GracePeriod(30.0)
     both = (holder(0), holder(1))
-    assert next(now for now in looks(40) if release.overdue(now, both, (0,))) == 30.5
-    release = Release(30.0)
-    assert next(now for now in looks(130) if release.overdue(now, both, ())) == 120.5
+    assert next(now for now in looks(40) if grace_period.overdue(now, both, (0,))) == 30.5
+    grace_period = GracePeriod(30.0)
+    assert next(now for now in looks(130) if grace_period.overdue(now, both, ())) == 120.5
 
 
 def test_who_gives_its_state_away_has_until_no_more_bytes_move():
-    release = Release(30.0)
-    assert not any(release.overdue(now, (holder(0), holder(1, gives=True, beat=int(now) // 20)), (0,)) for now in looks(1000))
-    last = ((now, release.overdue(now, (holder(0), holder(1, gives=True, beat=49)), (0,))) for now in looks(1040, since=1000))
+    grace_period = GracePeriod(30.0)
+    assert not any(grace_period.overdue(now, (holder(0), holder(1, gives=True, beat=int(now) // 20)), (0,)) for now in looks(1000))
+    last = ((now, grace_period.overdue(now, (holder(0), holder(1, gives=True, beat=49)), (0,))) for now in looks(1040, since=1000))
     assert next((now, [h.worker_id for h in found]) for now, found in last if found) == (1010.5, [1])
 
 
@@ -151,24 +151,24 @@ def test_who_left_before_the_end_has_no_longer_for_it_while_the_model_is_written
 
 
 def test_the_beats_of_a_step_are_not_enough():
-    release = Release(30.0)
-    assert next(now for now in looks(40) if release.overdue(now, (holder(0), holder(1, beat=int(now))), (0,))) == 30.5
+    grace_period = GracePeriod(30.0)
+    assert next(now for now in looks(40) if grace_period.overdue(now, (holder(0), holder(1, beat=int(now))), (0,))) == 30.5
 
 
 def test_a_driver_that_was_away_does_not_blame_its_workers_for_that():
     """It was stopped, or waited for room on a disk as they did."""
-    release = Release(30.0)
+    grace_period = GracePeriod(30.0)
     both = (holder(0), holder(1))
-    assert not any(release.overdue(now, both, (0,)) for now in looks(20))
-    assert not release.overdue(300, both, (0,))
-    assert next(now for now in looks(340, since=300) if release.overdue(now, both, (0,))) == 310.5
+    assert not any(grace_period.overdue(now, both, (0,)) for now in looks(20))
+    assert not grace_period.overdue(300, both, (0,))
+    assert next(now for now in looks(340, since=300) if grace_period.overdue(now, both, (0,))) == 310.5
 
 
 def test_a_slot_that_is_granted_again_is_forgotten():
-    release = Release(30.0)
-    release.overdue(0, (holder(0), holder(1)), (0,))
-    release.overdue(20, (holder(0), holder(1)), (0, 1))
-    assert not release.overdue(40, (holder(0), holder(1)), (0,))
+    grace_period = GracePeriod(30.0)
+    grace_period.overdue(0, (holder(0), holder(1)), (0,))
+    grace_period.overdue(20, (holder(0), holder(1)), (0, 1))
+    assert not grace_period.overdue(40, (holder(0), holder(1)), (0,))
 
 
 def test_a_heartbeat_is_a_sign_and_without_one_a_member_alone_hangs():

@@ -16,9 +16,9 @@ from tests.engine.harness import Run, until_gone
 from tests.engine.scripts import SMALL
 from tests.engine.test_emergency_checkpoint import finish, same
 from training_runtime.elastic.job import Job, TrainConfig
-from training_runtime.elastic.parts import Parts
 from training_runtime.elastic.state import model_files, snapshot
 from training_runtime.elastic.state.snapshot import Order, Snapshot
+from training_runtime.elastic.training_components import TrainingComponents
 
 LONG = ("--epochs", "12", "--samples", "115")  # 8 steps an epoch, 96 in all
 LONGER = ("--epochs", "4", "--samples", "1840")  # some hundred steps an epoch: time to be told before the next state is due
@@ -210,7 +210,7 @@ def job(tmp_path: Path) -> Job:
     model.norm(model.conv(torch.randn(2, 3, 5, 5))).sum().backward()
     optimizer.step()
     config = TrainConfig(engines=1, seed=0, result_dir=tmp_path, max_workers=1, in_studio=False)
-    return Job(Parts(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, config)
+    return Job(TrainingComponents(model, nn.functional.cross_entropy, optimizer), lambda: None, 3, 4, config)
 
 
 def test_files_of_a_snapshot_hold_what_the_state_dicts_held_when_it_was_taken(job: Job):
@@ -219,7 +219,7 @@ def test_files_of_a_snapshot_hold_what_the_state_dicts_held_when_it_was_taken(jo
     expected = {
         path: model_files.without_numpy(snapshot.transfer.replace(content, model_files.on_cpu)) for path, content in contents.items()
     }
-    snapshot.take(fd, job.live, Order(7, 6, 1, {}), contents)
+    snapshot.take_snapshot(fd, job.live, Order(7, 6, 1, {}), contents)
     with torch.no_grad():
         for t in (*job.model.parameters(), *job.model.buffers()):
             t.zero_()
@@ -235,7 +235,7 @@ def test_files_of_a_snapshot_hold_what_the_state_dicts_held_when_it_was_taken(jo
 def test_a_snapshot_has_each_tensor_once(job: Job):
     fd = os.memfd_create("snapshot")
     state = snapshot.transfer.packed_bytes(snapshot.capture.capture(job.live))
-    snapshot.take(fd, job.live, Order(7, 6, 1, {}), model_files.contents(job, "model"))
+    snapshot.take_snapshot(fd, job.live, Order(7, 6, 1, {}), model_files.contents(job, "model"))
     found = Snapshot(fd)
     assert len(found.state) == state
     assert os.fstat(fd).st_size < state + 20_000, "the files' tensors are the state's own"

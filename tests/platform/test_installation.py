@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.ops.installation import Found, refusal
+from experiments.ops.installation import InstallationKeys, refusal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ONE, OTHER = uuid.uuid4(), uuid.uuid4()
@@ -19,8 +19,8 @@ ONE, OTHER = uuid.uuid4(), uuid.uuid4()
 
 def found(
     database: uuid.UUID | None, home: uuid.UUID | None, *, people: bool = True, names_files: bool = True, has_files: bool = True
-) -> Found:
-    return Found(database, home, has_people=people, names_files=names_files, has_files=has_files)
+) -> InstallationKeys:
+    return InstallationKeys(database, home, has_people=people, names_files=names_files, has_files=has_files)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def found(
         (found(ONE, OTHER), "do not belong together"),
     ],
 )
-def test_only_what_belongs_together_starts(state: Found, words: str) -> None:
+def test_only_what_belongs_together_starts(state: InstallationKeys, words: str) -> None:
     said = refusal(state, home=Path("/srv/edt"))
     assert (words in said) if words else (said == "")
     if said:

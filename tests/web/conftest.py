@@ -12,7 +12,7 @@ from django.test import Client
 
 from experiments.models import User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import seed, seeded
 from tests.web.browsing import browser, site, visit
 
@@ -33,7 +33,7 @@ def as_() -> As:
 
 
 @pytest.fixture
-def studio(db: None, home: Any, said: Said) -> seed.Seeded:
+def studio(db: None, home: Any, said: SentMessages) -> seed.Seeded:
     """Two projects with runs in every state; nothing is sent outward."""
     made = seeded.studio(home)
     said.clear()

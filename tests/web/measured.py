@@ -18,6 +18,6 @@ def use(run: TrainingRun, slots: list[int], *, began_s: float, now: dt.datetime)
         each = [SlotSeen(slot, 1.0, held_s * (0.9 - 0.2 * n), held_s, (4 + n) * 10**8, 143 * 10**9) for n, slot in enumerate(slots)]
         sums = {"busy_s": 1.6 * held_s, "counted_s": 2 * held_s}
         seen = RunObservation(run.pk, 1, "running", tuple(slots), slots=tuple(each), **sums)
-        utilization.keep(run, seen, now=at)
+        utilization.store_sample(run, seen, now=at)
         if ago < 2 * EVERY_S:  # what is present is said by the last two
             utilization.renew(run, seen, now=at)

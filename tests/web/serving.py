@@ -237,7 +237,7 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
     busy_s, counted_s = (last.busy_s or 0) + 20 * share, last.counted_s + 20
     seen = RunObservation(run.pk, 1, "running", tuple(counts), busy_s=busy_s, counted_s=counted_s, slots=slots)
     later = timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone())
-    utilization.keep(run, seen, now=later)
+    utilization.store_sample(run, seen, now=later)
     utilization.renew(run, seen, now=max(later, timezone.now()))  # pages say of what was heard long ago that it was
     notify.changed(f"node-{studio.node.pk}", "use")
 

@@ -59,7 +59,7 @@ def much_use(run: TrainingRun, node: Node) -> None:
         each = tuple(SlotSeen(slot.pk, 1.0, busy[n], held_s, sizes[n]) for n, slot in enumerate(slots))
         sums = {"busy_s": sum(busy.values()), "counted_s": float(held_s * len(slots))}
         seen = RunObservation(run.pk, 1, "running", tuple(slot.pk for slot in slots), slots=each, **sums)
-        utilization.keep(run, seen, now=began + dt.timedelta(seconds=held_s))
+        utilization.store_sample(run, seen, now=began + dt.timedelta(seconds=held_s))
 
 
 def many_runs(experiment: Experiment, *, now: dt.datetime) -> None:

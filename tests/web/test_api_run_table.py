@@ -9,13 +9,13 @@ import pytest
 from experiments import services
 from experiments.models import Experiment, Project, SavedView, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.api import Script
 
 
 @pytest.fixture
-def experiment(project: Project, alice: User, said: Said) -> Experiment:
+def experiment(project: Project, alice: User, said: SentMessages) -> Experiment:
     version = cast.definition(project, by=alice, command="main.py --lr 0.5 --opt sgd")
     made = cast.experiment(project, by=alice, versions=[version])
     first = services.run_experiment(made, by=alice)[0]

@@ -15,7 +15,7 @@ from experiments.files import pruning
 from experiments.models import Notification, Project, RunComment, TrainingRun, User
 from experiments.services import comments
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As
 
 
@@ -42,7 +42,7 @@ def test_people_are_named_after_an_at_outside_of_code(text: str, names: list[str
     assert comments.mentioned(text) == names
 
 
-def test_pages_are_told(run: TrainingRun, bob: User, said: Said, django_capture_on_commit_callbacks: Any) -> None:
+def test_pages_are_told(run: TrainingRun, bob: User, said: SentMessages, django_capture_on_commit_callbacks: Any) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         comments.add_comment(run, by=bob, text="The warm-up helps.")
     assert any("comments" in message["what"] for message in said.about(f"run-{run.pk}", "changed"))

@@ -17,14 +17,14 @@ from experiments.metrics import ingest
 from experiments.models import TrainingRun, User
 from experiments.selectors import compare
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.browsing import Site, Visit
 from tests.web.conftest import As
 
 
 @pytest.fixture
-def runs(project: Any, alice: User, said: Said) -> list[TrainingRun]:
+def runs(project: Any, alice: User, said: SentMessages) -> list[TrainingRun]:
     """Three that differ in rate, optimizer and outcome; the last has not begun."""
     experiment = cast.experiment(project, by=alice, versions=[cast.definition(project, by=alice)])
     made = []
@@ -88,14 +88,14 @@ def test_runs_without_a_metric_are_no_empty_chart_but_words_on_what_to_do(runs: 
 
 
 @pytest.fixture
-def hidden(charlie: User, said: Said) -> TrainingRun:
+def hidden(charlie: User, said: SentMessages) -> TrainingRun:
     """A run in a project of Charlie's, who is in no project of the others."""
     theirs = services.create_project(by=charlie, name="Theirs")
     return cast.run(theirs, by=charlie, name="secret plans")
 
 
 @pytest.fixture
-def elsewhere(alice: User, said: Said) -> TrainingRun:
+def elsewhere(alice: User, said: SentMessages) -> TrainingRun:
     """A run of Alice's in another project."""
     other = services.create_project(by=alice, name="Letters")
     made = cast.run(other, by=alice, name="of letters")

@@ -20,7 +20,7 @@ from experiments.models import Metric, TrainingRun, User
 from experiments.selectors import curves
 from experiments.selectors.compare import MOST_METRICS
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.conftest import As
 from training_runtime import journal
@@ -40,12 +40,12 @@ def trained(project: Any, by: User, *events: Any) -> TrainingRun:
 
 
 @pytest.fixture
-def short(project: Any, alice: User, said: Said) -> TrainingRun:
+def short(project: Any, alice: User, said: SentMessages) -> TrainingRun:
     return trained(project, alice, *[cast.step(n, loss=float("nan") if n == 3 else 1 / n) for n in range(1, 6)])
 
 
 @pytest.fixture
-def long(project: Any, alice: User, said: Said) -> TrainingRun:
+def long(project: Any, alice: User, said: SentMessages) -> TrainingRun:
     """With a spike."""
     return trained(project, alice, *[step(n, loss=9.0 if n == 700 else 1 / n, accuracy=n / LONG) for n in range(1, LONG + 1)])
 

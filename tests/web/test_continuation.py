@@ -15,12 +15,12 @@ from experiments.errors import DomainError
 from experiments.files import runfiles
 from experiments.models import RunState, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As
 
 
 @pytest.fixture
-def ended(project: Any, alice: User, said: Said) -> TrainingRun:
+def ended(project: Any, alice: User, said: SentMessages) -> TrainingRun:
     """A stopped run that has left a checkpoint."""
     run = cast.run(project, by=alice, max_slots=2)
     TrainingRun.objects.filter(pk=run.pk).update(state=RunState.STOPPED, ended_at=timezone.now())

@@ -15,7 +15,7 @@ from experiments.models import LoggedFacts, Project, TrainingRun, User
 from experiments.selectors import compare
 from experiments.selectors.effective import Effective, effective, facts_of, together
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.conftest import As
 from tests.web.text import one_line
@@ -71,7 +71,7 @@ def test_what_the_script_parsed_counts_before_all_else() -> None:
 
 
 @pytest.fixture
-def runs(project: Project, alice: User, said: Said) -> list[TrainingRun]:
+def runs(project: Project, alice: User, said: SentMessages) -> list[TrainingRun]:
     """Two of one experiment: one said its rate, the other left it at the default and noted what it parsed."""
     version = cast.definition(project, by=alice, files={"main.py": SCRIPT}, command="main.py")
     commands = ["main.py --lr 0.3", "main.py --batch-size 64"]

@@ -13,14 +13,14 @@ from django.urls import reverse
 from experiments import services
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As, definition_form
 from tests.web.seed import Seeded
 from tests.web.text import one_line
 
 
 @pytest.fixture
-def version(project: Project, alice: User, said: Said) -> DefinitionVersion:
+def version(project: Project, alice: User, said: SentMessages) -> DefinitionVersion:
     return cast.definition(project, by=alice)
 
 
@@ -73,7 +73,7 @@ def errors(page: str) -> list[tuple[str, str]]:
     return [(field, words) for field, all_ in zip(parts[::2], said, strict=True) for words in all_]
 
 
-def test_all_that_is_wrong_is_said_at_once_each_at_its_field(project: Project, alice: User, said: Said, as_: As) -> None:
+def test_all_that_is_wrong_is_said_at_once_each_at_its_field(project: Project, alice: User, said: SentMessages, as_: As) -> None:
     silent = cast.definition(project, by=alice, name="silent", command="")
     wrong = cast.definition(project, by=alice, name="wrong")
     client = as_(alice)
@@ -114,7 +114,7 @@ def test_the_same_form_sent_twice_makes_one_experiment_and_one_run(
     assert (Experiment.objects.count(), TrainingRun.objects.count()) == (1, 1)
 
 
-def test_without_script_a_definition_is_written_on_the_same_form(project: Project, alice: User, said: Said, as_: As) -> None:
+def test_without_script_a_definition_is_written_on_the_same_form(project: Project, alice: User, said: SentMessages, as_: As) -> None:
     inline = {f"new-{key}": value for key, value in definition_form().items()}
     answer = create(as_(alice), project, **inline)
     assert answer.status_code == 302
@@ -186,7 +186,7 @@ def test_a_list_that_cannot_run_is_said_and_stays(
     assert not Experiment.objects.exists()
 
 
-def test_another_projects_definition_cannot_be_run(project: Project, alice: User, charlie: User, said: Said, as_: As) -> None:
+def test_another_projects_definition_cannot_be_run(project: Project, alice: User, charlie: User, said: SentMessages, as_: As) -> None:
     theirs = cast.shared_project(charlie, editor=cast.person("erin"), viewer=cast.person("frank"), name="Theirs")
     version = cast.definition(theirs, by=charlie)
     assert create(as_(alice), project, versions=[version.pk]).status_code == 200

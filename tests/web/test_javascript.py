@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from experiments.errors import DomainError
-from experiments.logs.terminal import shown
+from experiments.logs.terminal import render_screen
 from experiments.services.grid import expanded
 from experiments.templatetags import studio
 from tests.architecture.source import ROOT
@@ -138,7 +138,9 @@ def test_a_log_stands_as_on_a_terminal_whatever_pieces_it_comes_in(call: Call) -
     for _ in range(40):
         text = "".join(draw.choice(parts) for _ in range(draw.randrange(1, 12)))
         seen = call("terminal.js", "(m, text) => m.write([''], 0, text)", text)
-        assert ("\n".join(row.rstrip(" ") for row in seen["rows"]), seen["up"]) == (shown(text).text, shown(text).up), repr(text)
+        assert ("\n".join(row.rstrip(" ") for row in seen["rows"]), seen["up"]) == (render_screen(text).text, render_screen(text).up), repr(
+            text
+        )
 
 
 AXIS = {"name": "lr", "kind": "number", "values": [0.001, None, 0.1, 10]}

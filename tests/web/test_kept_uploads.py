@@ -18,7 +18,7 @@ from experiments.files import pruning
 from experiments.models import DataAsset, DataUpload, DefinitionVersion, Experiment, Project, TrainingDefinition, User
 from experiments.ops import installation
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As, code, definition_form
 from tests.web.text import one_line
 
@@ -111,7 +111,9 @@ def test_a_version_keeps_its_zip_too(project: Project, bob: User, version: Defin
     assert version.definition.newest().bundle != version.bundle
 
 
-def test_without_script_the_definition_on_the_experiments_form_keeps_its_zip(project: Project, alice: User, said: Said, as_: As) -> None:
+def test_without_script_the_definition_on_the_experiments_form_keeps_its_zip(
+    project: Project, alice: User, said: SentMessages, as_: As
+) -> None:
     address = reverse("new_experiment", args=[project.pk])
     sent = {f"new-{name}": value for name, value in definition_form().items()} | {
         "idempotency_key": definition_form()["idempotency_key"],

@@ -57,7 +57,7 @@ def test_the_page_and_the_server_see_the_same_on_a_terminal(visit: Visit, site: 
     write = "async text => { const t = await import('/static/js/terminal.js'); return t.write([''], 0, text) }"
     for text in ("a\r\nb", "\r1%\r2%\n\x1b[Ax\x1b[Bnext", "\x1b[31mred\x1b[0m", "one\n\rtwo\x1b[A\rthree\x1b[2K", "\x1b[5Aup", "odd \x1b"):
         found = page.evaluate(write, text)
-        assert terminal.Screen("\n".join(found["rows"]).rstrip(" "), found["up"]) == terminal.shown(text), repr(text)
+        assert terminal.Screen("\n".join(found["rows"]).rstrip(" "), found["up"]) == terminal.render_screen(text), repr(text)
 
 
 def test_all_logs_together_grow_line_by_line_and_take_in_a_new_workers(visit: Visit, site: Site) -> None:

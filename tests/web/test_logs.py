@@ -18,7 +18,7 @@ from experiments.logs import following, searching, terminal
 from experiments.models import Membership, TrainingRun
 from experiments.selectors import logs
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 from tests.web.seeded_runs import TRACEBACK
@@ -113,7 +113,7 @@ def test_lines_are_numbered_and_placed_whatever_their_length(search: Search) -> 
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(" * 300, "(a*)*" * 90 + "b", "("])
-def test_no_pattern_holds_the_web_server_up(pattern: str, project: Any, alice: Any, said: Said) -> None:
+def test_no_pattern_holds_the_web_server_up(pattern: str, project: Any, alice: Any, said: SentMessages) -> None:
     run = cast.run(project, by=alice)
     log_of(run).write_text(("a" * 60 + "!\n") * 50)
     began = time.monotonic()
@@ -133,7 +133,7 @@ def test_half_a_character_waits_for_its_other_half() -> None:
 
 
 @pytest.fixture
-def run(transactional_db: None, home: Any, said: Said) -> TrainingRun:
+def run(transactional_db: None, home: Any, said: SentMessages) -> TrainingRun:
     alice, bob, victor = (cast.person(name) for name in ("alice", "bob", "victor"))
     cast.person("charlie")
     return cast.run(cast.shared_project(alice, editor=bob, viewer=victor), by=alice)
@@ -270,12 +270,12 @@ def test_a_new_workers_log_appears_among_the_names(studio: Seeded, as_: As) -> N
     ],
 )
 def test_a_log_is_shown_as_it_stands_on_a_terminal(text: str, stands: str, up: int) -> None:
-    assert terminal.shown(text) == terminal.Screen(stands, up)
+    assert terminal.render_screen(text) == terminal.Screen(stands, up)
 
 
 def test_a_log_that_is_made_to_be_slow_is_shown_all_the_same() -> None:
-    assert terminal.shown("\r" * 300_000 + "x") == terminal.Screen("x")
-    assert terminal.shown("\x1b[1mx" * 50_000) == terminal.Screen("x" * 50_000)
+    assert terminal.render_screen("\r" * 300_000 + "x") == terminal.Screen("x")
+    assert terminal.render_screen("\x1b[1mx" * 50_000) == terminal.Screen("x" * 50_000)
 
 
 def test_a_progress_bar_is_one_line_of_the_log_and_all_of_it_in_the_download(studio: Seeded, as_: As) -> None:

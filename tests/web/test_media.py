@@ -17,7 +17,7 @@ from experiments.metrics import ingest
 from experiments.models import Project, TrainingRun, User
 from experiments.selectors import media as selected
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import written
 from tests.web.conftest import As
 from training_runtime import journal, media
@@ -129,7 +129,7 @@ def test_a_list_that_is_none_shows_nothing(run: TrainingRun, alice: User, as_: A
     assert "Nothing to look at" in shown(as_(alice), run)
 
 
-def test_pages_are_told_that_there_is_more(run: TrainingRun, said: Said, django_capture_on_commit_callbacks: Any) -> None:
+def test_pages_are_told_that_there_is_more(run: TrainingRun, said: SentMessages, django_capture_on_commit_callbacks: Any) -> None:
     cast.write_journal(run, journal.Media(3))
     with django_capture_on_commit_callbacks(execute=True):
         ingest.catch_up(run.pk, now=NOW)

@@ -13,7 +13,7 @@ from django.urls import reverse
 from experiments import services
 from experiments.models import DefinitionVersion, EnvironmentBuild, NamedEnvironment, Project, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import wmla
 from tests.web.conftest import As, definition_form
 from tests.web.seed import Seeded
@@ -164,7 +164,7 @@ def submitted(script: wmla.Script, args: str) -> DefinitionVersion:
     return DefinitionVersion.objects.latest("pk")
 
 
-def test_a_script_names_it_as_the_platform_s_do(alice: User, dora: User, said: Said) -> None:
+def test_a_script_names_it_as_the_platform_s_do(alice: User, dora: User, said: SentMessages) -> None:
     environment = offer(dora)
     script, begin = wmla.of(alice), "--exec-start edtPyTorch --model-main main.py"
     plain = submitted(script, begin)

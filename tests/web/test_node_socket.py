@@ -16,7 +16,7 @@ from experiments.cluster import joining, scheduling, snapshot
 from experiments.live import notify
 from experiments.models import Node, RunState, TrainingRun
 from tests import cast
-from training_runtime.node.messages import STREAM, Departed, Hello, Seen, Wanted, Welcome, decode, encode
+from training_runtime.node.messages import STREAM, Departed, DesiredState, Hello, ObservedState, Welcome, decode, encode
 from training_runtime.protocol import Observation, RunObservation, SlotSeen
 from webapp.asgi import application
 from webapp.studio import web
@@ -53,8 +53,10 @@ def test_the_runs_of_a_machine_that_says_it_has_ended_go_on_at_once(secret: str)
         await machine.send_to(text_data=encode(Hello("id-1", "boot-1")))
         assert isinstance(decode(await machine.receive_from(5)), Welcome)
         wanted = decode(await machine.receive_from(5))
-        assert isinstance(wanted, Wanted)
-        await machine.send_to(text_data=encode(Seen(Observation(revision=wanted.apply.revision, node=cast.facts("beta"), runs=()))))
+        assert isinstance(wanted, DesiredState)
+        await machine.send_to(
+            text_data=encode(ObservedState(Observation(revision=wanted.apply.revision, node=cast.facts("beta"), runs=())))
+        )
         while not await Node.objects.filter(name="beta", last_seen_at__isnull=False).aexists():
             await asyncio.sleep(0.01)
         run = await sync_to_async(begins_a_run)()
@@ -81,5 +83,5 @@ def test_what_a_machine_with_a_thousand_runs_sees_is_taken_in() -> None:
         RunObservation(100_000 + i, 12, "running", (10_000 + i,), 10**9, None, "it trains" * 8, 86400.5, 86400.5, slots)
         for i in range(1000)
     ]
-    said = encode(Seen(Observation(revision=1, node=cast.facts("beta"), runs=tuple(runs))))
+    said = encode(ObservedState(Observation(revision=1, node=cast.facts("beta"), runs=tuple(runs))))
     assert 1 << 18 < len(said) < web.config().ws_max_size

@@ -21,7 +21,7 @@ from experiments.models import Project, StateDigest, TrainingRun, User
 from experiments.runs import seals
 from experiments.selectors import receipts, reproductions
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.conftest import As
 from training_runtime import journal
@@ -32,7 +32,7 @@ EXACT = journal.Exactness((), checked=True, build="torch")
 
 
 @pytest.fixture
-def run(project: Project, alice: User, said: Said) -> TrainingRun:
+def run(project: Project, alice: User, said: SentMessages) -> TrainingRun:
     version = cast.definition(project, by=alice, command="main.py --lr 0.1")
     experiment = services.create_experiment(project, by=alice, name="rates", versions=[version], environment={"GREETING": "hi"})
     made = services.run_experiment(experiment, by=alice)[0]
@@ -184,10 +184,10 @@ def test_the_first_difference_is_found(run: TrainingRun, alice: User, as_: As) -
 def test_a_value_that_is_missing_or_no_number_is_a_difference_too(run: TrainingRun, alice: User) -> None:
     trained(run, {1: A})
     made = trained(again(run, alice), {})
-    assert reproductions.figures(run, made).curves == 0
+    assert reproductions.compare_curves(run, made).curves == 0
     cast.write_journal(made, cast.step(1, loss=float("nan")), cast.step(5, loss=0.2))
     ingest.catch_up(made.pk, now=NOW)
-    assert reproductions.figures(run, made).apart == ("train loss", 1, 1.0, None)
+    assert reproductions.compare_curves(run, made).apart == ("train loss", 1, 1.0, None)
 
 
 def test_what_they_were_not_given_alike_is_said(run: TrainingRun, alice: User, as_: As) -> None:

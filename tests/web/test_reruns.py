@@ -14,14 +14,14 @@ from experiments import services
 from experiments.errors import DomainError
 from experiments.models import Project, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.browsing import Site, Visit
 from tests.web.conftest import As
 
 
 @pytest.fixture
-def run(project: Project, alice: User, said: Said) -> TrainingRun:
+def run(project: Project, alice: User, said: SentMessages) -> TrainingRun:
     version = cast.definition(project, by=alice, command="main.py --lr 0.1 --epochs 2")
     experiment = services.create_experiment(project, by=alice, name="rates", versions=[version], environment={"A": "1"})
     made = services.run_experiment(experiment, by=alice)[0]
@@ -135,7 +135,7 @@ def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
     assert not others(run)
 
 
-def test_a_run_of_a_fixed_number_of_slots_starts_with_all_of_them(project: Project, alice: User, said: Said) -> None:
+def test_a_run_of_a_fixed_number_of_slots_starts_with_all_of_them(project: Project, alice: User, said: SentMessages) -> None:
     run = cast.run(project, by=alice, max_slots=2, distributed="torchrun")
     (made,) = services.run_with_changes(run, by=alice, max_slots=3)
     assert (made.min_slots, made.max_slots) == (3, 3)
@@ -147,7 +147,7 @@ def test_an_administrators_priority_counts_at_once(run: TrainingRun, alice: User
     assert (made.priority, made.priority_agreed) == (9000, 9000)
 
 
-def test_a_run_from_outside_has_no_code_to_run(project: Project, alice: User, said: Said, as_: As) -> None:
+def test_a_run_from_outside_has_no_code_to_run(project: Project, alice: User, said: SentMessages, as_: As) -> None:
     script = api.of(alice)
     outside = script.post(f"/projects/{project.pk}/outside-runs", {"name": "elsewhere"}).json()["id"]
     answer = as_(alice).get(reverse("run_with_changes", args=[outside]), follow=True)

@@ -18,7 +18,7 @@ from experiments import services
 from experiments.metrics import ingest
 from experiments.models import Experiment, Project, RunState, SavedView, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -27,7 +27,7 @@ LOSSES = (0.4, 0.2, None, 0.9)  # the last one of each; None: it diverged
 
 
 @pytest.fixture
-def experiment(project: Project, alice: User, said: Said) -> Experiment:
+def experiment(project: Project, alice: User, said: SentMessages) -> Experiment:
     """A run for each of the rates, and a queued one."""
     version = cast.definition(project, by=alice, command="main.py --lr 0")
     made = cast.experiment(project, by=alice, versions=[version], name="rates")

@@ -15,7 +15,7 @@ from experiments.metrics import ingest
 from experiments.models import Grant, Slot, TrainingRun, User
 from experiments.templatetags.studio import spell
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -182,7 +182,7 @@ def test_points_after_a_line_are_exactly_what_the_page_misses(studio: Seeded, as
     assert client.get(address, {"after": "x"}).status_code == 200
 
 
-def test_values_that_are_no_numbers_are_gaps_in_json_and_words_on_the_page(project: Any, alice: User, said: Said, as_: As) -> None:
+def test_values_that_are_no_numbers_are_gaps_in_json_and_words_on_the_page(project: Any, alice: User, said: SentMessages, as_: As) -> None:
     run = cast.run(project, by=alice)
     losses = (1.0, float("nan"), float("inf"))
     cast.write_journal(run, cast.started(), *(cast.step(n, loss=loss) for n, loss in enumerate(losses, start=1)))
@@ -249,7 +249,9 @@ def test_other_kinds_of_machines_are_allowed_where_there_are_any(studio: Seeded,
         ("set_slots", {"min_slots": "0", "max_slots": "2"}), ("set_slots", {"min_slots": "3", "max_slots": "2"}),
     ],
 )  # fmt: skip
-def test_bad_numbers_change_nothing_and_are_said(name: str, sent: dict[str, str], project: Any, alice: User, said: Said, as_: As) -> None:
+def test_bad_numbers_change_nothing_and_are_said(
+    name: str, sent: dict[str, str], project: Any, alice: User, said: SentMessages, as_: As
+) -> None:
     run = cast.run(project, by=alice)
     client = as_(alice)
     client.post(reverse(name, args=[run.pk]), sent)
@@ -257,7 +259,7 @@ def test_bad_numbers_change_nothing_and_are_said(name: str, sent: dict[str, str]
     assert TrainingRun.objects.values_list("priority", "min_slots", "max_slots").get() == (5000, 1, 4)
 
 
-def test_with_htmx_a_verb_answers_a_word_and_no_page(project: Any, alice: User, said: Said, as_: As) -> None:
+def test_with_htmx_a_verb_answers_a_word_and_no_page(project: Any, alice: User, said: SentMessages, as_: As) -> None:
     run = cast.run(project, by=alice)
     answer = as_(alice).post(reverse("stop_run", args=[run.pk]), headers={"HX-Request": "true"})
     assert answer.status_code == 204

@@ -12,13 +12,13 @@ from experiments import services
 from experiments.errors import DomainError
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.browsing import Site, Visit, go
 from tests.web.conftest import As, code, definition_form
 
 
 @pytest.fixture
-def version(project: Project, alice: User, said: Said) -> DefinitionVersion:
+def version(project: Project, alice: User, said: SentMessages) -> DefinitionVersion:
     return cast.definition(project, by=alice)
 
 
@@ -34,7 +34,7 @@ def test_back_and_another_command_is_another_experiment(project: Project, alice:
     assert list(TrainingRun.objects.order_by("pk").values_list("command", flat=True)) == ["main.py --lr 0.1", "main.py --lr 0.2"]
 
 
-def test_back_and_another_zip_is_another_definition(project: Project, alice: User, said: Said, as_: As) -> None:
+def test_back_and_another_zip_is_another_definition(project: Project, alice: User, said: SentMessages, as_: As) -> None:
     client, address, key = as_(alice), reverse("new_definition", args=[project.pk]), str(uuid.uuid4())
     for files in ({"main.py": "print(1)"}, {"main.py": "print(2)"}, {"main.py": "print(2)"}):
         client.post(address, definition_form(idempotency_key=key, upload=code(files)))
@@ -57,7 +57,7 @@ def test_a_page_that_was_open_before_an_upgrade_still_makes_it_once(alice: User,
 
 
 def test_a_definition_that_was_saved_with_a_refused_experiment_is_kept_and_chosen(
-    project: Project, alice: User, said: Said, as_: As
+    project: Project, alice: User, said: SentMessages, as_: As
 ) -> None:
     """Without script. The zip has no train.py: the next attempt takes the other command, and no second definition comes of it."""
     client, address = as_(alice), reverse("new_experiment", args=[project.pk])
@@ -91,7 +91,9 @@ def test_an_experiment_whose_runs_cannot_begin_is_not_left_behind(
     assert not Experiment.objects.exists()
 
 
-def test_a_page_whose_button_makes_something_is_not_kept_for_the_way_back(project: Project, alice: User, said: Said, as_: As) -> None:
+def test_a_page_whose_button_makes_something_is_not_kept_for_the_way_back(
+    project: Project, alice: User, said: SentMessages, as_: As
+) -> None:
     run = cast.run(project, by=alice)
     client = as_(alice)
     assert client.get(reverse("experiment", args=[run.experiment_id]))["Cache-Control"] == "no-store"

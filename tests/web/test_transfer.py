@@ -20,7 +20,7 @@ from experiments.models import Project, ProjectImport, User
 from experiments.services import imports
 from experiments.transfer import importing
 from tests import cast, transferred
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import api
 from tests.web.conftest import As
 
@@ -28,7 +28,7 @@ State = ProjectImport.State
 
 
 @pytest.fixture
-def packed(project: Project, alice: User, said: Said) -> bytes:
+def packed(project: Project, alice: User, said: SentMessages) -> bytes:
     cast.experiment(project, by=alice)
     return transferred.exported(project)
 
@@ -65,7 +65,7 @@ def test_a_project_whose_code_is_gone_says_so_before_anything_is_sent(project: P
 
 
 def test_an_archive_arrives_in_pieces_and_its_page_says_what_becomes_of_it(
-    packed: bytes, charlie: User, as_: As, said: Said, django_capture_on_commit_callbacks: Any
+    packed: bytes, charlie: User, as_: As, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     client = as_(charlie)
     state = begun(client, len(packed))
@@ -92,7 +92,7 @@ def test_an_archive_arrives_in_pieces_and_its_page_says_what_becomes_of_it(
     assert "Digits" in client.get(reverse("import_project"), {"part": "list"}).content.decode()
 
 
-def test_without_script_an_archive_comes_with_its_form(packed: bytes, charlie: User, as_: As, said: Said) -> None:
+def test_without_script_an_archive_comes_with_its_form(packed: bytes, charlie: User, as_: As, said: SentMessages) -> None:
     client, sent = as_(charlie), {"idempotency_key": str(uuid.uuid4())}
     for _ in range(2):  # a second click
         answer = client.post(reverse("import_project"), {**sent, "upload": SimpleUploadedFile("digits.zip", packed)})
@@ -102,14 +102,14 @@ def test_without_script_an_archive_comes_with_its_form(packed: bytes, charlie: U
     assert "Choose the archive" in client.post(reverse("import_project"), sent).content.decode()
 
 
-def test_what_is_refused_is_said_on_its_page(charlie: User, as_: As, said: Said) -> None:
+def test_what_is_refused_is_said_on_its_page(charlie: User, as_: As, said: SentMessages) -> None:
     order = transferred.imported(cast.zipped({"main.py": "x"}).getvalue(), charlie)
     page = as_(charlie).get(reverse("project_import", args=[order.pk])).content.decode()
     assert "It was refused, and nothing of it is kept" in page
     assert "it has no manifest.json" in page
 
 
-def test_the_api_takes_an_archive_and_says_how_far_it_is(packed: bytes, charlie: User, said: Said) -> None:
+def test_the_api_takes_an_archive_and_says_how_far_it_is(packed: bytes, charlie: User, said: SentMessages) -> None:
     script = api.of(charlie, "write")
     begun_ = script.post(
         "/projects/imports", {"file": "digits.zip", "size": len(packed), "name": "Mine"}, **{"Idempotency-Key": "k"}
@@ -133,13 +133,13 @@ def test_the_api_takes_an_archive_and_says_how_far_it_is(packed: bytes, charlie:
 
 
 @pytest.mark.parametrize("size", [0, 1 << 59])
-def test_an_archive_of_no_size_or_too_large_is_not_begun(size: int, charlie: User, said: Said) -> None:
+def test_an_archive_of_no_size_or_too_large_is_not_begun(size: int, charlie: User, said: SentMessages) -> None:
     answer = api.of(charlie).post("/projects/imports", {"file": "a.zip", "size": size})
     assert (answer.status_code, list(answer.json()["errors"])) == (400, ["upload"])
     assert not ProjectImport.objects.exists()
 
 
-def test_a_person_has_a_few_unfinished_imports(charlie: User, said: Said) -> None:
+def test_a_person_has_a_few_unfinished_imports(charlie: User, said: SentMessages) -> None:
     script = api.of(charlie)
     for _ in range(imports.MOST_UNFINISHED):
         assert script.post("/projects/imports", {"file": "a.zip", "size": 9}).status_code == 201
@@ -147,7 +147,9 @@ def test_a_person_has_a_few_unfinished_imports(charlie: User, said: Said) -> Non
     assert "unfinished imports" in refused.json()["detail"]
 
 
-def test_an_import_is_given_up_with_what_has_arrived_but_not_while_it_is_taken_in(charlie: User, as_: As, home: Path, said: Said) -> None:
+def test_an_import_is_given_up_with_what_has_arrived_but_not_while_it_is_taken_in(
+    charlie: User, as_: As, home: Path, said: SentMessages
+) -> None:
     order = imports.begin_import(by=charlie, file_name="a.zip", size_bytes=9)
     imports.receive_archive(order, offset=0, body=io.BytesIO(b"PK"))
     ProjectImport.objects.update(state=State.CHECKING)
@@ -160,7 +162,7 @@ def test_an_import_is_given_up_with_what_has_arrived_but_not_while_it_is_taken_i
     assert cast.stored(home / "uploads") == []
 
 
-def test_what_nobody_goes_on_with_expires(charlie: User, home: Path, said: Said) -> None:
+def test_what_nobody_goes_on_with_expires(charlie: User, home: Path, said: SentMessages) -> None:
     now = timezone.now()
     old, fresh = (
         imports.begin_import(by=charlie, file_name="a.zip", size_bytes=9, now=now - age) for age in (pruning.UPLOAD_KEPT * 2, pruning.KEPT)

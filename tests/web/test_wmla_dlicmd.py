@@ -21,7 +21,7 @@ from experiments.models import RunState, TrainingRun, User
 from experiments.runs import states
 from experiments.wmla.program import FILE
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web.test_request_limits import Server
 from tests.web.wmla import DL
 
@@ -54,7 +54,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, alice: User, home: Path, said: Said, node: object) -> Iterator[Shell]:
+def shell(tmp_path: Path, alice: User, home: Path, said: SentMessages, node: object) -> Iterator[Shell]:
     (home / "data" / "mnist").mkdir()
     folder = tmp_path / "alice"
     folder.mkdir()

@@ -13,7 +13,7 @@ import pytest
 from experiments import services
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import wmla
 from tests.web.conftest import As
 from tests.web.submitting import GEN_A, GEN_B, MAIN, part, run_of, submit, tar
@@ -36,7 +36,7 @@ FLAT = {
 
 
 @pytest.fixture
-def script(alice: User, said: Said) -> Script:
+def script(alice: User, said: SentMessages) -> Script:
     return wmla.of(alice)
 
 
@@ -46,7 +46,7 @@ def data(home: Path) -> None:
 
 
 def test_the_first_generation_submits_a_folder_as_tar_and_finds_three_ids(
-    alice: User, data: None, said: Said, django_capture_on_commit_callbacks: Any
+    alice: User, data: None, said: SentMessages, django_capture_on_commit_callbacks: Any
 ) -> None:
     files = {"pytorch-mnist-edt-model/pytorch_mnist_EDT.py": MAIN, "pytorch-mnist-edt-model/elog.py": ""}
     content = tar(files)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from experiments.models import Project, User
 from experiments.wmla.urls import urlpatterns
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import wmla
 from tests.web.submitting import tar
 from tests.web.test_wmla_addresses import METHODS, address
@@ -97,7 +97,7 @@ PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=list(He
 
 
 @pytest.fixture
-def script(alice: User, bob: User, said: Said, project: Project) -> Script:
+def script(alice: User, bob: User, said: SentMessages, project: Project) -> Script:
     bobs = cast.run(cast.shared_project(bob, editor=cast.person("eve"), viewer=cast.person("frank"), name="Bob's secret"), by=bob)
     assert bobs.pk
     return wmla.of(alice)

@@ -12,7 +12,7 @@ import pytest
 from experiments.files import runfiles
 from experiments.models import Project, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import wmla
 from tests.web.wmla import DL, Script
 
@@ -23,7 +23,7 @@ ELOG = "".join(TRAIN.format(step) for step in range(3))
 
 
 @pytest.fixture
-def run(project: Project, alice: User, said: Said) -> TrainingRun:
+def run(project: Project, alice: User, said: SentMessages) -> TrainingRun:
     return cast.run(project, by=alice)
 
 

@@ -9,7 +9,7 @@ from experiments import services
 from experiments.models import Experiment, Project, RunState, TrainingDefinition, TrainingRun, User
 from experiments.runs import states
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.web import wmla
 from tests.web.submitting import GEN_B, MAIN, part, run_of, submit, tar
 from tests.web.test_wmla_execs import script
@@ -98,7 +98,7 @@ def test_a_stranger_is_told_that_there_is_no_such_task(script: Script, bob: User
         assert script.get(f"{DL}/execs/{odd}").status_code == 400, odd
 
 
-def test_a_viewer_looks_and_changes_nothing(alice: User, victor: User, project: Project, said: Said) -> None:
+def test_a_viewer_looks_and_changes_nothing(alice: User, victor: User, project: Project, said: SentMessages) -> None:
     run, viewer = cast.run(project, by=alice), wmla.of(victor)
     assert viewer.json(f"{DL}/execs/{run.pk}")["creator"] == "alice"
     for method, path in (("delete", ""), ("post", "/stop")):

@@ -11,7 +11,7 @@ import pytest
 from experiments.metrics import ingest
 from experiments.models import ModelDraft, Project, TrainingDefinition, TrainingRun, User
 from tests import cast
-from tests.conftest import Said
+from tests.conftest import SentMessages
 from tests.disk import small_disk
 from tests.web import wmla
 from tests.web.seed import Seeded
@@ -37,7 +37,7 @@ class Client:
 
 
 @pytest.fixture
-def client(alice: User, said: Said) -> Client:
+def client(alice: User, said: SentMessages) -> Client:
     return Client(wmla.of(alice))
 
 

@@ -20,10 +20,10 @@ from training_runtime.elastic.data import batched, script_sampler, streams
 from training_runtime.elastic.data.order import Order
 from training_runtime.elastic.data.sampler import RunPlan, derive, seed_everything
 from training_runtime.elastic.measures import Measures
-from training_runtime.elastic.parts import Metric, Parts
 from training_runtime.elastic.processes.script import Script
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, digest, optimizers, transfer
+from training_runtime.elastic.training_components import Metric, TrainingComponents
 from training_runtime.elastic.worker import buffers
 from training_runtime.errors import UserError
 
@@ -58,7 +58,7 @@ class RespawnSpec:
 class Job:
     """The user's objects."""
 
-    parts: Parts
+    components: TrainingComponents
     datasets: Callable[[], Any]
     epochs: int
     batch_size: int
@@ -87,28 +87,28 @@ class Job:
 
     @property
     def model(self) -> nn.Module:
-        return self.parts.model
+        return self.components.model
 
     @property
     def loss(self) -> Callable[[Any, Any], torch.Tensor]:
-        return self.parts.loss
+        return self.components.loss
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        return self.parts.optimizer
+        return self.components.optimizer
 
     @property
     def metrics(self) -> Sequence[Metric] | None:
-        return self.parts.metrics
+        return self.components.metrics
 
     @property
     def measures(self) -> Measures | None:
-        return self.parts.measures
+        return self.components.measures
 
     @property
     def script_objects(self) -> tuple[Any, Any]:
         """Model and optimizer as the script knows them."""
-        return self.parts.script_objects or (self.model, self.optimizer)
+        return self.components.script_objects or (self.model, self.optimizer)
 
     @property
     def engines(self) -> int:
@@ -147,7 +147,11 @@ class Job:
 
     def _told_apart(self) -> dict[str, object]:
         """What the script knows as its model and optimizer, where that is something else: others may hold it."""
-        return dict(zip(("told model", "told optimizer"), self.parts.script_objects, strict=True)) if self.parts.script_objects else {}
+        return (
+            dict(zip(("told model", "told optimizer"), self.components.script_objects, strict=True))
+            if self.components.script_objects
+            else {}
+        )
 
     @property
     def untrained(self) -> list[torch.Tensor]:

@@ -144,16 +144,16 @@ def _requirement(raw: str, file: str, number: int, allowed: Allowed) -> Line:
     head = text.split(";")[0].strip()
     if _VERSION_CONTROL.match(head) or head.startswith(("http://", "https://")):
         raise Refused(
-            f"{where}: {_shown(head)} is an address without a name: write it as NAME @ ADDRESS, or name a release of the package."
+            f"{where}: {_printable(head)} is an address without a name: write it as NAME @ ADDRESS, or name a release of the package."
         )
     if head.startswith((".", "/", "~", "file:")) or (_ARCHIVE.search(head) and "@" not in head):
-        raise Refused(f"{where}: {_shown(head)} is a file or folder: name a release of the package, or put its code beside the script.")
+        raise Refused(f"{where}: {_printable(head)} is a file or folder: name a release of the package, or put its code beside the script.")
     if "${" in head:
         raise Refused(f"{where}: variables such as ${{NAME}} are not filled in: write the value.")
     try:
         parsed = Requirement(text)
     except InvalidRequirement:
-        raise Refused(f"{where}: {_shown(text)} is not a requirement: write it as NAME, NAME==1.2 or NAME>=1.2.") from None
+        raise Refused(f"{where}: {_printable(text)} is not a requirement: write it as NAME, NAME==1.2 or NAME>=1.2.") from None
     if parsed.url:
         _check_address(parsed, where, allowed)
     return Line(str(parsed), canonicalize_name(parsed.name), file, number)
@@ -162,7 +162,7 @@ def _requirement(raw: str, file: str, number: int, allowed: Allowed) -> Line:
 def _check_address(parsed: Requirement, where: str, allowed: Allowed) -> None:
     url = str(parsed.url)
     if not url.startswith(("https://", "git+https://")):
-        raise Refused(f"{where}: {parsed.name} comes from {_shown(url)}, which is no https address: name a release of the package.")
+        raise Refused(f"{where}: {parsed.name} comes from {_printable(url)}, which is no https address: name a release of the package.")
     if not allowed.addresses:
         raise Refused(
             f"{where}: {parsed.name} comes from an address. Name a release of the package (or put its code beside the script); "
@@ -239,5 +239,5 @@ def _normal(text: str) -> str:
     return str(parsed)
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return re.sub(r"//[^/@\s]*@", "//", text)[:120]

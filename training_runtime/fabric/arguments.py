@@ -25,6 +25,7 @@ HARDWARE_FORM = "{'nodes': {'num_nodes': 2, 'gpu': {'num_gpu': 1}}}"
 
 
 def with_aliases(others: Mapping[str, Any], names: Mapping[str, str] = ALIASES) -> dict[str, Any]:
+    """Arguments by today's names: `names` gives today's name of an older one; all others stay as they are."""
     return {names.get(name, name): value for name, value in others.items()}
 
 
@@ -34,6 +35,7 @@ def is_logger(value: object) -> bool:
 
 
 def warn_of_unknown(function: str, names: Mapping[str, Any]) -> None:
+    """A UserWarning for each of `names`, which `function` was given and does not know; it points at the script's line."""
     for name in names:
         warnings.warn(f"{function} does not know the argument {name!r} and ignores it", stacklevel=3)
 
@@ -88,10 +90,13 @@ def engines_of(batch_size: int, engines: int | None, effective: int | None, *, m
 
 
 def check_whole(arguments: Mapping[str, object], *, least: int, of: str = "train") -> None:
+    """UserError for the first of `arguments` (by name) that is no int, or a bool, or less than `least`. `of`: the function that was given
+    them."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UserError(f"{of}: {name} must be a whole number of at least {least}, not {value!r}")
 
 
 def as_list(value: Any) -> list[Any]:
+    """A list or tuple as a list, None as an empty one, anything else as a list of it alone."""
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]

@@ -32,6 +32,7 @@ class Console:
         self._past: deque[tuple[float, int]] = deque()
 
     def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
+        """In a log: a line with the means of the epoch so far, LOG_EVERY_S apart at least. In a terminal nothing, as the bar says it."""
         now = time.monotonic()
         if not self._tty and now - self._shown >= LOG_EVERY_S:
             self._shown = now
@@ -95,4 +96,5 @@ def clock(seconds: float) -> str:
 
 
 def values(metrics: Mapping[str, float]) -> str:
+    """ "loss 0.1234  accuracy 0.97": four significant digits each."""
     return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())

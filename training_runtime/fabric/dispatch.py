@@ -23,10 +23,12 @@ class Logger:
         self._begin, self._end = getattr(callback, "on_train_begin", None), getattr(callback, "on_train_end", None)
 
     def begin(self) -> None:
+        """Calls `on_train_begin`, if the callback has it."""
         if self._begin is not None:
             self._begin()
 
     def end(self) -> None:
+        """Calls `on_train_end`, if the callback has it."""
         if self._end is not None:
             self._end()
 
@@ -35,6 +37,7 @@ class Logger:
         self._train(metrics, iteration, (epoch, workers), workers)
 
     def test(self, metrics: Mapping[str, float], iteration: int, epoch: int) -> None:
+        """`metrics`: means over the test set, accuracy as a fraction; `epoch` counts from 1."""
         self._test(metrics, iteration, (epoch,), 0)
 
 

@@ -40,6 +40,8 @@ class ElasticDistributedSampler(DistributedSampler[Any]):
 
     @property
     def start_index(self) -> int:
+        """Samples of the epoch that all ranks together have been shown. ValueError for one below 0; what is set counts for the next
+        pass."""
         return self._start_index
 
     @start_index.setter

@@ -20,6 +20,8 @@ class ELog:
 
     @staticmethod
     def open(subId: str | None = None, f: TextIO | None = None) -> ELog:
+        """Appends to `f`, or to `stdout` in LOG_DIR (in /tmp without it), whose folder is made. `subId` is taken for the sake of scripts
+        and not written."""
         if f is None:
             path = Path(os.environ.get("LOG_DIR", "/tmp")) / "stdout"  # noqa: S108
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,19 +35,24 @@ class ELog:
         self.close()
 
     def close(self) -> None:
+        """Closes the file, also one that `open` was given."""
         self._file.close()
 
     def recordText(self, text: str) -> None:
+        """A line with the local time before it, written at once. Nothing while a driver that took the run up tells a logger what an earlier
+        one has logged already."""
         if dispatch.replaying:
             return
         self._file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
         self._file.flush()
 
     def recordTrain(self, title: str, iteration: int, global_steps: int, loss: Any, accuracy: Any, worker: int = 0) -> None:  # noqa: ARG002 - samples pass it
+        """A line of a training step. `loss` and `accuracy` are anything that float() takes; `worker` is not written."""
         shown = f"Iteration: {iteration},\tLoss: {float(loss):.5f},\tAccuracy: {float(accuracy):.5f}"
         self.recordText(f"{title},\tTimestamp: {_now_ms()},\tGlobal steps: {global_steps},\t{shown}")
 
     def recordTest(self, title: str, loss: Any, accuracy: Any, worker: int = 0) -> None:  # noqa: ARG002 - samples pass it
+        """A line of a validation; as `recordTrain`."""
         self.recordText(f"{title},\tTimestamp: {_now_ms()},\tLoss: {float(loss):.5f},\tAccuracy: {float(accuracy):.5f}")
 
 

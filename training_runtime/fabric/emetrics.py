@@ -26,6 +26,8 @@ class EMetrics:
 
     @staticmethod
     def open(subId: str | None = None) -> EMetrics:
+        """Appends to `evaluation-metrics.txt` in LOG_DIR (in /tmp without it). `subId`, else the variable SUBID, is in the "meta" of each
+        line."""
         return EMetrics(subId, Path(os.environ.get("LOG_DIR", "/tmp")) / "evaluation-metrics.txt")  # noqa: S108
 
     def __enter__(self) -> EMetrics:
@@ -35,6 +37,7 @@ class EMetrics:
         self.close()
 
     def close(self) -> None:
+        """Closes the file; nothing can be recorded any more."""
         self._file.close()
 
     def record(self, group: str, iteration: int, values: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from training_runtime.elastic.data.loading import load
 from training_runtime.elastic.data.sampler import derive, seed_everything
 from training_runtime.elastic.keras import kind
 from training_runtime.elastic.keras.kind import Kind
-from training_runtime.elastic.parts import Parts
+from training_runtime.elastic.training_components import TrainingComponents
 from training_runtime.errors import UserError
 
 OLD_KERAS = (
@@ -83,12 +83,15 @@ def _check_keras(given: ModelArguments) -> None:
     making.check(given.model, given.loss_function, given.optimizer, given.user_callbacks)
 
 
-def parts(given: ModelArguments, backend: Kind, *, seed: int, batch_size: int) -> Parts:
+def training_components(given: ModelArguments, backend: Kind, *, seed: int, batch_size: int) -> TrainingComponents:
+    """What the engine trains, of what FabricModel was given: as it is for torch; of a Keras model a torch module, loss and optimizer that
+    stand for it, which takes one batch of `batch_size` samples to build. UserError where it cannot be trained. `seed`: of the datasets
+    function's random numbers."""
     if backend == "pytorch":
-        return Parts(given.model, given.loss_function, given.optimizer, given.metrics)
+        return TrainingComponents(given.model, given.loss_function, given.optimizer, given.metrics)
     from training_runtime.elastic.keras import making
 
-    return making.parts(
+    return making.training_components(
         given.model,
         given.loss_function,
         given.optimizer,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
@@ -18,10 +18,8 @@ from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks, laptop, running
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
 from training_runtime.fabric.notebook import kernel
+from training_runtime.fabric.notebook.training import Training
 from training_runtime.fabric.sharding import shardable
-
-if TYPE_CHECKING:
-    from training_runtime.fabric.notebook.session import Training
 
 
 class FabricModel:
@@ -136,19 +134,19 @@ class FabricModel:
 
     def _job(self, config: TrainConfig, epochs: int, batch_size: int) -> Job:
         assert self.datasets_function is not None
-        parts = frameworks.parts(self, self.backend, seed=config.seed, batch_size=batch_size)
+        components = frameworks.training_components(self, self.backend, seed=config.seed, batch_size=batch_size)
         return Job(
-            parts=parts,
+            components=components,
             datasets=self.datasets_function,
             epochs=epochs,
             batch_size=batch_size,
             config=config,
-            collate=self.fn_batch_collate or parts.collate,
+            collate=self.fn_batch_collate or components.collate,
             train_function=self.fn_step_train,
             test_function=self.fn_test,
             worker_logger=self.worker_logger_callback,
             user_callbacks=self.user_callbacks,
-            schedulers=schedulers_of(parts.optimizer),
+            schedulers=schedulers_of(components.optimizer),
             save_to_onnx=self.save_to_onnx,
         )
 

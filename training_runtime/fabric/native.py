@@ -17,12 +17,12 @@ from torch.optim import Optimizer
 from training_runtime.elastic.data import script_sampler
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, schedulers_of
-from training_runtime.elastic.parts import Parts
 from training_runtime.elastic.processes import becoming, fork_server_spawned
 from training_runtime.elastic.processes.becoming import Becomes
 from training_runtime.elastic.state import checkpoint
+from training_runtime.elastic.state.combined_optimizer import CombinedOptimizer
 from training_runtime.elastic.state.registered import Registered
-from training_runtime.elastic.state.several_optimizers import Several
+from training_runtime.elastic.training_components import TrainingComponents
 from training_runtime.elastic.worker import loop
 from training_runtime.elastic.worker.loop_step import Batch, Step
 from training_runtime.errors import UserError
@@ -81,7 +81,7 @@ def elastic(
     one, caller = _optimizer(optimizer), sys._getframe(1)
     make = partial(
         Job,
-        parts=Parts(_model(model), _no_loss, one, tuple(_Named(name) for name in metrics)),
+        components=TrainingComponents(_model(model), _no_loss, one, tuple(_Named(name) for name in metrics)),
         datasets=lambda: (data.dataset, data.test_set),
         epochs=epochs,
         batch_size=data.batch_size // parts,
@@ -156,7 +156,7 @@ def _in_worker(steps: Iterator[Any]) -> Generator[Step, None, None]:
 def _take_all(job: Job) -> None:
     """What the training has made of everything that learns, for the code behind the loop. (The weights are there already.)"""
     shape = job.shape(*job.load_datasets())
-    kept = checkpoint.find(job, shape).kept
+    kept = checkpoint.find(job, shape).newest
     if kept is not None and not kept.foreign:
         checkpoint.load_engine(job, shape, kept.position, lambda message: print(message, file=sys.stderr))
 
@@ -188,7 +188,7 @@ def _optimizer(given: Any) -> Optimizer:
             raise UserError(f"elastic: optimizer must be a torch.optim instance, or several in a list, not {type(each).__name__}")
     if not found:
         raise UserError("elastic: there is no optimizer in the list")
-    return found[0] if len(found) == 1 else Several(found)
+    return found[0] if len(found) == 1 else CombinedOptimizer(found)
 
 
 def _no_loss(_outputs: Any, _targets: Any) -> torch.Tensor:

@@ -38,8 +38,8 @@ class Export:
     """An export that is under way in a child of this process. To be made while no thread runs."""
 
     def __init__(self, job: Job) -> None:
-        if job.parts.no_onnx:
-            raise ExportFailed(job.parts.no_onnx)
+        if job.components.no_onnx:
+            raise ExportFailed(job.components.no_onnx)
         missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             names = " ".join(missing)

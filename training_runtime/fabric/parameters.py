@@ -32,18 +32,22 @@ OTHER_NAMES = {"epoch": "epochs", "learning_rate": "lr", "train_batch_size": "ba
 
 
 def getEpoch() -> int:
+    """Epochs to train; 1 where nothing says it. UserError where it is no whole number."""
     return int(value("epochs"))
 
 
 def getTrainBatchSize() -> int:
+    """Samples of a training batch; 64 where nothing says it. UserError where it is no whole number."""
     return int(value("batch_size"))
 
 
 def getTestBatchSize() -> int:
+    """Samples of a test batch; 64 where nothing says it. UserError where it is no whole number."""
     return int(value("test_batch_size"))
 
 
 def getLearningRate() -> float:
+    """0.01 where nothing says it. UserError where it is no number."""
     return float(value("lr"))
 
 
@@ -67,6 +71,7 @@ def getTrainData(loader: bool = True) -> Any:
 
 
 def getTestData(loader: bool = True) -> Any:
+    """As `getTrainData`, of `test`, `val` or `validation`, in order; a DataLoader does not shuffle. UserError where none is there."""
     data = _data("test", "val", "validation")
     return DataLoader(data, getTestBatchSize()) if loader else data
 

@@ -64,6 +64,8 @@ def most_slots(session: driver.Session | None) -> tuple[int, tuple[SlotRef, ...]
 
 
 def train_config(engines: int, most: int, session: driver.Session | None) -> TrainConfig:
+    """How the engine is to train: in the studio as the run's spec says, without it as the environment does (EDT_SEED, RESULT_DIR). `most`:
+    the most slots of a machine. Raises UserError where EDT_REDUCE is unknown, or several workers cannot train on this processor."""
     seed = session.seed if session else int(os.environ.get("EDT_SEED") or driver.DEFAULT_SEED)
     result_dir = Path(session.spec.result_dir) if session else laptop.results()
     machines = remote_nodes.MACHINES if remote_nodes.address() else 1

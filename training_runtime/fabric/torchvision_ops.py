@@ -36,6 +36,7 @@ def install() -> None:
 
 
 def prepare() -> None:
+    """Load torchvision's library of operators, or declare those that its import asks for. Nothing where torchvision is not installed."""
     found = importlib.machinery.PathFinder.find_spec("torchvision")
     if found is None or found.origin is None:
         return

@@ -1,13 +1,13 @@
 """What a joined machine and the studio say to each other on their stream: frozen records, a JSON text each.
 
-    node -> studio   Hello, Seen, Departed
-    studio -> node   Welcome, Wanted, Refused
+    node -> studio   Hello, ObservedState, Departed
+    studio -> node   Welcome, DesiredState, Refused
 
-The stream is a WebSocket that the node opens (`/ws/node/`, Authorization: Bearer). A Wanted comes every few seconds and whenever something
-has changed; it is the whole of what is wanted, so one that is lost is made up for by the next. Fields that are not known are ignored, those
-that are missing have their defaults, and a message of a kind that is not known is left out. VERSION is raised by one whenever a message
-changes, those of `protocol` inside these included. Machines one version apart, in either direction, take part as they are; one that is
-further apart (OLDEST) is refused with a sentence that says which side to upgrade, and asks again until one of them is.
+The stream is a WebSocket that the node opens (`/ws/node/`, Authorization: Bearer). A DesiredState comes every few seconds and whenever
+something has changed; it is the whole of what should run there, so one that is lost is made up for by the next. Fields that are not known
+are ignored, those that are missing have their defaults, and a message of a kind that is not known is left out. VERSION is raised by one
+whenever a message changes, those of `protocol` inside these included. Machines one version apart, in either direction, take part as they
+are; one that is further apart (OLDEST) is refused with a sentence that says which side to upgrade, and asks again until one of them is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Hello:
 @dataclass(frozen=True)
 class Welcome:
     """Studio -> node. `incarnation`: grows with every joining, and goes with all that the node sends from now on: what an older one sends
-    is refused. `lease_s`: so long after the last Wanted the node may use its slots. `slots`: how many it shares out."""
+    is refused. `lease_s`: so long after the last DesiredState the node may use its slots. `slots`: how many it shares out."""
 
     name: str
     incarnation: int
@@ -71,7 +71,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredState:
     """Studio -> node: what should run there. The paths in it are places (see `places`). `several`: a run may use several machines, so
     drivers here may be reached from others."""
 
@@ -82,7 +82,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedState:
     """Node -> studio: what the node's host sees, as far as its files have arrived: a run whose last file is still on its way has not ended
     yet."""
 
@@ -106,7 +106,7 @@ class Refused:
     type: Literal["refused"] = "refused"
 
 
-Message = Hello | Welcome | Wanted | Seen | Departed | Refused
+Message = Hello | Welcome | DesiredState | ObservedState | Departed | Refused
 _TYPES: dict[str, type[Any]] = {str(each.__dataclass_fields__["type"].default): each for each in get_args(Message)}
 
 

@@ -1,5 +1,5 @@
-"""One connection of a joined machine to its studio: a Wanted comes down and is given to the host once the files are here, what the host
-sees goes up as far as its files have arrived there."""
+"""One connection of a joined machine to its studio: a DesiredState comes down and is given to the host once the files are here, what the
+host sees goes up as far as its files have arrived there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training_runtime.node import places
 from training_runtime.node.fetching import fetch_run, fetch_tree, forget_unused, is_here
 from training_runtime.node.files import Files, NotOurs, Unreachable
 from training_runtime.node.folders import Folder, Folders
-from training_runtime.node.messages import GUEST, Departed, Refused, RunFolder, Seen, Wanted, Welcome, decode, encode
+from training_runtime.node.messages import GUEST, Departed, DesiredState, ObservedState, Refused, RunFolder, Welcome, decode, encode
 from training_runtime.node.mirroring import Mirroring
 from training_runtime.node.reporting import reported
 from training_runtime.node.settings import Settings
@@ -52,7 +52,7 @@ class Session:
     def __init__(self, settings: Settings, stream: Stream, welcome: Welcome, *, files: Files, folders: Folders, address: str = "") -> None:
         self._settings, self._stream, self._welcome, self._address = settings, stream, welcome, address
         self._files, self._folders = files, folders
-        self._wanted: Wanted | None = None
+        self._wanted: DesiredState | None = None
         self._seen: Observation | None = None
         self._coming: dict[int, tuple[RunSpec, RunFolder, str]] = {}
         self._lock = threading.RLock()
@@ -77,7 +77,7 @@ class Session:
                     continue
                 if isinstance(message, Refused):
                     raise (TurnedAway if message.final else ProtocolError)(message.reason)
-                if isinstance(message, Wanted):
+                if isinstance(message, DesiredState):
                     with self._lock:
                         self._wanted = message
                     self._apply()
@@ -131,12 +131,12 @@ class Session:
         except HostUnavailable as error:
             log.warning("%s", error)
             return
-        self._take(seen)
+        self._merge_observation(seen)
         if self._coming:
             self._needed.set()
         self._tidy(wanted)
 
-    def _tidy(self, wanted: Wanted) -> None:
+    def _tidy(self, wanted: DesiredState) -> None:
         """What is copied in full and wanted no more need not be here, nor what no run has used for long."""
         there = {folder.run for folder in wanted.folders} | (self._live() or {}).keys()
         for folder in list(self._folders.known.values()):
@@ -209,10 +209,10 @@ class Session:
         while not self._over.is_set():
             with contextlib.suppress(HostUnavailable):
                 for seen in client.subscribe(self._settings.home, self._welcome.name, stop=self._over):
-                    self._take(seen)
+                    self._merge_observation(seen)
             self._over.wait(0.5)
 
-    def _take(self, seen: Observation) -> None:
+    def _merge_observation(self, seen: Observation) -> None:
         with self._lock:
             if self._seen is not None and seen.revision < self._seen.revision:
                 return
@@ -232,7 +232,7 @@ class Session:
             return None if self._seen is None else {run.run: run.exit_code is not None for run in self._seen.runs}
 
     def _tell(self) -> None:
-        """Thread: tells the studio what is news, at most every SAY_PAUSE_S, and all that there is after each Wanted: its number is new."""
+        """Thread: tells the studio what is news, at most every SAY_PAUSE_S, and all there is after each DesiredState: its number is new."""
         told: tuple[object, ...] = ()
         while not self._over.is_set():
             self._news.wait()
@@ -245,6 +245,6 @@ class Session:
             report = reported(seen, copies=self._mirror.copies(), coming=coming, address=self._address, leaving=self.leaving.is_set())
             if (facts := (*news(report), *packages(report))) != told:
                 with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
-                    self._stream.send(encode(Seen(report)))
+                    self._stream.send(encode(ObservedState(report)))
                     told = facts
             self._over.wait(SAY_PAUSE_S)

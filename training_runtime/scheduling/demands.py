@@ -18,7 +18,7 @@ from training_runtime.scheduling.limits import Capacity, Limits
 from training_runtime.scheduling.moves import has_just_moved
 from training_runtime.scheduling.sizes import bounds
 
-Place = tuple[Device, str]
+Location = tuple[Device, str]
 
 
 class Memory:
@@ -82,7 +82,7 @@ class _Asking:
     ) -> None:
         self._capacity, self._one_machine, self._caps, self._now = capacity, rules.one_machine, caps, now
         self._limits = Limits(capacity, rules)
-        self._keepable: dict[int, Place] = {slot.id: (slot.device, slot.pool or slot.node) for slot in slots if not slot.draining}
+        self._keepable: dict[int, Location] = {slot.id: (slot.device, slot.pool or slot.node) for slot in slots if not slot.draining}
         self._avoided = _avoided(slots, runs)
         self.leaving = _leaving(slots, runs)
         insist = Counter(run.device for run in runs)
@@ -176,7 +176,7 @@ def _class_for(held: Sequence[Device], *, least: int, plenty: Iterable[Device], 
     return next(device for device in sorted(plenty, key=held.count, reverse=True) if at_once[device] >= least)
 
 
-def _machine_for(run: RunFacts, device: Device, places: Sequence[Place], *, least: int, capacity: Capacity) -> tuple[str | None, int]:
+def _machine_for(run: RunFacts, device: Device, places: Sequence[Location], *, least: int, capacity: Capacity) -> tuple[str | None, int]:
     """The machine of a run that holds slots, and how many of its class there; none if what is in service there cannot carry it."""
     domain = run.domain
     if domain is not None and (count := places.count((device, domain))) and capacity.on_machine[device][domain] >= least:

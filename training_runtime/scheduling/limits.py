@@ -78,7 +78,7 @@ class Limits:
             return "project_quota"
         return None
 
-    def take(self, demand: Demand, step: int) -> bool:
+    def grow_run(self, demand: Demand, step: int) -> bool:
         """Give `step` more slots to the run if they fit. On one machine: one that starts, or must leave its own, gets another."""
         device, name = demand.device, demand.node
         assert device is not None, "a run is bound to a class of slots before it gets any"
@@ -99,7 +99,7 @@ class Limits:
         demand.larger = next_size(size, engines=demand.run.engines, most=demand.most) if size < demand.most else None
         return True
 
-    def keep(self, demand: Demand) -> None:
+    def keep_held(self, demand: Demand) -> None:
         """Let the run have what it holds, quotas or not: nobody can take it away now."""
         assert demand.device is not None, "a run with slots is bound to a class of slots"
         demand.size = demand.held

@@ -34,7 +34,7 @@ class Node:
         """How many of the free slots have no process of anybody."""
         return len(self.free) - self.occupied
 
-    def take(self, count: int, *, by: int) -> list[int]:
+    def take_slots(self, count: int, *, by: int) -> list[int]:
         """Up to `count` slots: those without a process first (the run's own counts as none), then by number."""
         if self.occupied:
             self.free.sort(key=lambda slot: (slot.holder is not None and slot.holder != by, slot.id))
@@ -73,11 +73,11 @@ class Floor:
         heappush(self._by_vacant[node.vacant], (len(node.free), node.order, node.name))
         heappush(self._by_free[len(node.free)], (-node.vacant, node.order, node.name))
 
-    def take(self, name: str, count: int, *, by: int) -> list[int]:
+    def take_slots(self, name: str, count: int, *, by: int) -> list[int]:
         node = self.nodes[name]
         if not node.free:
             return []
-        taken = node.take(count, by=by)
+        taken = node.take_slots(count, by=by)
         self._file(node)
         return taken
 
@@ -143,7 +143,7 @@ class Floors:
         return None if demand.node in self._pools else demand.node
 
 
-def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_domain: bool = False) -> dict[int, frozenset[int]]:
+def assign_slots(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_domain: bool = False) -> dict[int, frozenset[int]]:
     """Choose the slots of every run, `demand.size` of its class. Slots come by number, runs oldest first. `one_room`: each run has all its
     slots in one (`SlotFacts.domain`), which its demand names."""
     usable = {slot.id: slot for slot in slots if not slot.draining}
@@ -151,7 +151,7 @@ def place(slots: Iterable[SlotFacts], demands: Iterable[Demand], *, one_domain: 
     numbers: dict[Domain, set[int]] = defaultdict(set)
     for slot in usable.values():
         numbers[slot.device, (slot.pool or slot.node) if one_domain else None].add(slot.id)
-    grants = _keep(usable, ordered, numbers=numbers)
+    grants = _keep_held(usable, ordered, numbers=numbers)
     kept = set().union(*grants.values())
     pools = {slot.pool for slot in usable.values()} - {""} if one_domain else set[str]()
     floors = Floors(usable.values(), pools=pools, kept=kept)
@@ -176,7 +176,7 @@ def _is_bound(demand: Demand) -> bool:
     return demand.run.alone or bool(demand.run.avoids)
 
 
-def _keep(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Domain, set[int]]) -> dict[int, set[int]]:
+def _keep_held(usable: Mapping[int, SlotFacts], ordered: Iterable[Demand], *, numbers: Mapping[Domain, set[int]]) -> dict[int, set[int]]:
     """What every run keeps of what it holds: as many as its size, on the machines where it has most. `numbers`: the slots of each floor."""
     grants: dict[int, set[int]] = {}
     taken: set[int] = set()
@@ -209,7 +209,7 @@ def _extend_at_home(demand: Demand, grant: set[int], *, floors: Floors, usable: 
     run, head_node, floor = demand.run, _head_node(demand), floors.of(demand)
     if (only := floors.only(demand)) is not None:
         if only not in run.avoids:
-            grant.update(floor.take(only, demand.size - len(grant), by=run.id))
+            grant.update(floor.take_slots(only, demand.size - len(grant), by=run.id))
         return
     parts = Counter(usable[slot].node for slot in grant)
     names = sorted(parts, key=lambda name: (-parts[name], name != head_node, name))
@@ -217,7 +217,7 @@ def _extend_at_home(demand: Demand, grant: set[int], *, floors: Floors, usable: 
         names = [head_node]
     for name in names:
         if name not in run.avoids:
-            grant.update(floor.take(name, demand.size - len(grant), by=run.id))
+            grant.update(floor.take_slots(name, demand.size - len(grant), by=run.id))
 
 
 def _extend(demand: Demand, grant: set[int], *, floor: Floor) -> None:
@@ -229,7 +229,7 @@ def _extend(demand: Demand, grant: set[int], *, floor: Floor) -> None:
         if name is None:
             assert _is_bound(demand), "shares never hands out more slots than there are"
             return
-        grant.update(floor.take(name, missing, by=run.id))
+        grant.update(floor.take_slots(name, missing, by=run.id))
 
 
 def _gather(ordered: Iterable[Demand], grants: dict[int, set[int]], *, floors: Floors, usable: Mapping[int, SlotFacts]) -> None:
@@ -258,6 +258,6 @@ def _gather_one(demand: Demand, grant: set[int], *, floor: Floor, usable: Mappin
         return False
     leaving = [usable[slot] for slot in sorted(grant) if usable[slot].node == smallest]
     grant.difference_update(slot.id for slot in leaving)
-    grant.update(floor.take(target, len(leaving), by=demand.run.id))
+    grant.update(floor.take_slots(target, len(leaving), by=demand.run.id))
     floor.give(smallest, leaving)
     return True

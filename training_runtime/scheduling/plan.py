@@ -13,7 +13,7 @@ from operator import attrgetter
 from training_runtime.scheduling.demands import Memory
 from training_runtime.scheduling.facts import Plan, Rules, RunFacts, SlotFacts
 from training_runtime.scheduling.forecast import forecast
-from training_runtime.scheduling.placement import place
+from training_runtime.scheduling.placement import assign_slots
 from training_runtime.scheduling.reasons import reasons
 from training_runtime.scheduling.shares import Shares, share_out
 
@@ -65,7 +65,7 @@ def _shared_and_placed(
     caps: dict[int, int] = {}
     while True:
         shares = share_out(slots, runs, rules=rules, now=now, caps=caps, memory=memory)
-        grants = place(slots, shares.demands.values(), one_domain=rules.one_machine)
+        grants = assign_slots(slots, shares.demands.values(), one_domain=rules.one_machine)
         short = {
             demand.run.id: len(grants[demand.run.id]) for demand in shares.demands.values() if len(grants[demand.run.id]) < demand.size
         }

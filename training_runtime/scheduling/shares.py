@@ -62,7 +62,7 @@ class Person:
         starts, growing = self.starts, self.growing
         while starts:
             demand = starts.pop()
-            if limits.take(demand, demand.least):
+            if limits.grow_run(demand, demand.least):
                 self.slots += demand.least
                 if demand.larger is not None:
                     heappush(growing, _growth(demand, demand.larger))
@@ -72,7 +72,7 @@ class Person:
             larger = demand.larger
             assert larger is not None, "a run is in the list to grow while there is a larger size"
             step = larger - demand.size
-            if not limits.take(demand, step):
+            if not limits.grow_run(demand, step):
                 heappop(growing)
                 continue
             self.slots += step
@@ -165,7 +165,7 @@ def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules, fa
         demand.size, demand.node, demand.larger = 0, demand.on, None
     for demand in wanting:
         if demand.run.pinned and demand.held:
-            limits.keep(demand)
+            limits.keep_held(demand)
     levels = [list(wanting)]
     if rules.policy == "priority":
         ordered = sorted(wanting, key=lambda demand: -demand.run.priority)
@@ -180,7 +180,7 @@ def _fill_all(wanting: Sequence[Demand], capacity: Capacity, *, rules: Rules, fa
                 limits.machines[device].open(level[device], below)
             first = favoured.get(device)
             if first is not None and first.device == device and not first.size and _is_of(first, level[device], rules):
-                limits.take(first, first.least)
+                limits.grow_run(first, first.least)
             _fill(level[device], device, limits=limits, rules=rules)
     return limits
 

@@ -222,7 +222,7 @@ class _Simulation:
             if facts.held:
                 self.holders[facts.id] = active
             for slot in facts.held:
-                self._take(slot, facts.id)
+                self._hold_slot(slot, facts.id)
         while self.changes and self.changes[-1].at <= self.now:
             change = self.changes.pop()
             self.rules = change.rules if change.rules is not None else self.rules
@@ -243,7 +243,7 @@ class _Simulation:
                 self._leave(slot)
         for each, granted in changed:
             for slot in granted - each.facts.held:
-                self._take(slot, each.facts.id)
+                self._hold_slot(slot, each.facts.id)
             self._hold(each, granted)
         if self.decisions == 1:
             self._forget_leavers()
@@ -291,7 +291,7 @@ class _Simulation:
                 self._leave(slot, at=each.end())
             del self.active[run], self.holders[run]
 
-    def _take(self, slot: int, run: int) -> None:
+    def _hold_slot(self, slot: int, run: int) -> None:
         self.open[slot] = (run, self.now)
         self.slots[slot] = _with(self.slots[slot], holder=run)
         self.begins.setdefault(run, self.now)

@@ -49,7 +49,7 @@ class Tracker:
                 line.event.apply(run.parameters, run.tags)
         self._post: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "experiments/create": self._name_experiment,
-            "experiments/search": lambda _: {"experiments": [self._shown_experiment()]},
+            "experiments/search": lambda _: {"experiments": [self._experiment_response()]},
             "experiments/set-experiment-tag": lambda _: {},
             "runs/create": self._create,
             "runs/update": self._update,
@@ -65,7 +65,7 @@ class Tracker:
             "runs/outputs": self._accept,
         }
         self._get: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "experiments/get": lambda _: {"experiment": self._shown_experiment()},
+            "experiments/get": lambda _: {"experiment": self._experiment_response()},
             "experiments/get-by-name": self._name_experiment,
             "runs/get": lambda said: {"run": self._known(said).answer()},
             "metrics/get-history": self._show_history,
@@ -80,12 +80,12 @@ class Tracker:
             raise Refused("ENDPOINT_NOT_FOUND", f"The studio does not answer {method} {path[:100]}: docs/mlflow.md says what it does.")
         return do(said)
 
-    def _shown_experiment(self) -> dict[str, Any]:
+    def _experiment_response(self) -> dict[str, Any]:
         return answers.experiment(EXPERIMENT, self._experiment, artifacts=self._run.artifacts)
 
     def _name_experiment(self, said: Mapping[str, Any]) -> dict[str, Any]:
         self._experiment = answers.text(said, "experiment_name" if "experiment_name" in said else "name")[: answers.LONGEST_NAME]
-        return {"experiment": self._shown_experiment(), "experiment_id": EXPERIMENT}
+        return {"experiment": self._experiment_response(), "experiment_id": EXPERIMENT}
 
     def _known(self, said: Mapping[str, Any]) -> Run:
         key = said.get("run_id") or said.get("run_uuid") or ""
@@ -105,7 +105,7 @@ class Tracker:
         run = self._run if not self._taken and "mlflow.parentRunId" not in tags else self._begin(asked)
         self._taken = True
         run.status, run.ended_ms = "RUNNING", None
-        self._keep(run, {}, tags)
+        self._store_values(run, {}, tags)
         return {"run": run.answer()}
 
     def _begin(self, asked: str) -> Run:
@@ -156,11 +156,11 @@ class Tracker:
         if len({(run.key, name) for name, _ in points} | self._history.keys()) > MOST_METRICS:
             refuse(f"A run has at most {MOST_METRICS} metrics: log the rest as a file (mlflow.log_dict).")
         self._taken = True
-        self._keep(run, told, tagged)
+        self._store_values(run, told, tagged)
         self._draw(run, points)
         return {}
 
-    def _keep(self, run: Run, parameters: dict[str, str], tags: dict[str, str]) -> None:
+    def _store_values(self, run: Run, parameters: dict[str, str], tags: dict[str, str]) -> None:
         """A parameter may be logged again with another value: a script that is started again does so."""
         for kept, new in ((run.parameters, parameters), (run.tags, tags)):
             if len(kept.keys() | new.keys()) > answers.MOST_NAMES:
@@ -213,7 +213,7 @@ class Tracker:
             about = each.get("dataset")
             if isinstance(about, dict):
                 named[f"dataset.{answers.text(about, 'name')[:200]}"] = answers.text(about, "digest", default="")
-        self._keep(run, {}, {answers.name({"key": name}): value for name, value in named.items()})
+        self._store_values(run, {}, {answers.name({"key": name}): value for name, value in named.items()})
         run.inputs += inputs[: answers.MOST_NAMES - len(run.inputs)]
         return {}
 

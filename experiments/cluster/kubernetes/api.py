@@ -54,9 +54,9 @@ def ask(method: str, path: str, *, body: Mapping[str, Any] | None = None, parame
             for piece in answer.iter_bytes():
                 received += piece
                 if len(received) > MOST_BYTES or time.monotonic() > end:
-                    raise EngineProblem(f"{_shown(address)} answers with too much, or too slowly.")
+                    raise EngineProblem(f"{_without_password(address)} answers with too much, or too slowly.")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # the last: a token that no header can have
-        raise EngineProblem(f"{_shown(address)} cannot be reached: {error or type(error).__name__}") from None
+        raise EngineProblem(f"{_without_password(address)} cannot be reached: {error or type(error).__name__}") from None
     return _read(address, answer, bytes(received))
 
 
@@ -68,7 +68,7 @@ def _read(address: str, answer: httpx.Response, received: bytes) -> Mapping[str,
     if answer.status_code not in ACCEPTED:
         raise Refused(answer.status_code, _refusal(answer, found))
     if not isinstance(found, dict):
-        raise EngineProblem(f"{_shown(address)} answers, but not as Kubernetes' API server does.")
+        raise EngineProblem(f"{_without_password(address)} answers, but not as Kubernetes' API server does.")
     return found
 
 
@@ -126,6 +126,6 @@ def _context(file: str, changed_ns: int) -> ssl.SSLContext:  # noqa: ARG001
     return ssl.create_default_context(cafile=file or None)
 
 
-def _shown(address: str) -> str:
+def _without_password(address: str) -> str:
     """Without a password, should one be in it."""
     return re.sub(r"//[^/]*@", "//", address)

@@ -29,11 +29,11 @@ RUN_FOLDER_MODE = 0o750  # until the host gives it to the user of the run again
 def bring_back(store: ObjectStore, thing: Thing, *, over: Over) -> Manifest | None:
     """What was brought; None where it was here. Raises KeyError where the store has not got it, Damaged, StoreAway, NotDone, and OSError
     where there is no room, or the code of a run that is to go on is missing."""
-    if thing.place.exists():
+    if thing.local_path.exists():
         return None
     data = store.get(f"{thing.folder}/{MANIFEST}")
     found = manifests.decode(data, kind=thing.kind, key=thing.key)
-    beside = thing.place.with_name(f".{thing.place.name}")
+    beside = thing.local_path.with_name(f".{thing.local_path.name}")
     _begin(thing, beside, manifests.digest(data))
     _check_room(found, beside)
     objects = _Objects(store, thing)
@@ -133,9 +133,9 @@ def _finish(thing: Thing, found: Manifest, beside: Path) -> None:
         beside.chmod(RUN_FOLDER_MODE)
         runfiles.remember(run.pk)
     try:
-        beside.rename(thing.place)
+        beside.rename(thing.local_path)
     except OSError:  # somebody made it anew meanwhile
-        if not thing.place.exists():
+        if not thing.local_path.exists():
             raise
         removal.remove(beside)
 
@@ -158,5 +158,5 @@ def _add_code(run: TrainingRun, found: Manifest, beside: Path) -> None:
 def forget(thing: Thing) -> None:
     """What has come of a thing that is wanted no more goes."""
     with contextlib.suppress(OSError):
-        removal.remove(thing.place.with_name(f".{thing.place.name}"))
+        removal.remove(thing.local_path.with_name(f".{thing.local_path.name}"))
     _mark_of(thing).unlink(missing_ok=True)

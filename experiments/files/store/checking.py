@@ -19,7 +19,7 @@ def check(store: ObjectStore, *, read: bool) -> Iterator[str]:
         problem = _problem_of(store, thing, read=read)
         if problem:
             copies.look_at(thing.kind, thing.key)
-            here = "it is copied anew" if thing.place.exists() else "its files are not here either"
+            here = "it is copied anew" if thing.local_path.exists() else "its files are not here either"
             yield f"{thing.kind} {thing.key}: {problem}; {here}."
     for kind, room in ROOMS.items():
         for key in store.folders(room):

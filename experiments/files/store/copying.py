@@ -49,7 +49,7 @@ def manifest_of(store: ObjectStore, thing: Thing) -> Manifest:
 
 def copy_up(store: ObjectStore, thing: Thing, *, now: dt.datetime, over: Over) -> Manifest:
     """What is in the store after it. Raises StoreAway, NotDone, NoFiles, BeingWritten, OSError."""
-    if not thing.place.exists():
+    if not thing.local_path.exists():
         raise NoFiles(f"The files of {thing.kind} {thing.key} are not in EDT_HOME.")
     before = _before(store, thing)
     there = set(store.sizes(thing.folder)) - {MANIFEST}
@@ -197,13 +197,15 @@ def _paths(thing: Thing) -> Iterator[str]:
         run = TrainingRun.objects.select_related("version__bundle").get(folder=thing.key)
         found = [each.path for each in runfiles.walk(run, limit=MOST_FILES).files]
         return iter(sorted(found, key=lambda path: (not path.startswith("checkpoint/"), path == JOURNAL)))
-    return (str(Path(folder, name).relative_to(thing.place)) for folder, _, names in os.walk(thing.place) for name in sorted(names))
+    return (
+        str(Path(folder, name).relative_to(thing.local_path)) for folder, _, names in os.walk(thing.local_path) for name in sorted(names)
+    )
 
 
 def _open(thing: Thing, path: str) -> int:
     if thing.is_file:
-        return os.open(thing.place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    return runfiles.open_below(thing.place, path)
+        return os.open(thing.local_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return runfiles.open_below(thing.local_path, path)
 
 
 def _before(store: ObjectStore, thing: Thing) -> Manifest | None:

@@ -120,12 +120,14 @@ def _in_words() -> Iterator[None]:
     except ImportError as error:
         raise StoreAway(f"This kind of store needs a package that is not installed ({error}): pip install 'edt-studio[s3]'.") from None
     except PermissionError as error:
-        raise StoreAway(f"The object store refuses access ({_shown(error)}): credentials of the environment, or their rights.") from None
+        raise StoreAway(
+            f"The object store refuses access ({_error_text(error)}): credentials of the environment, or their rights."
+        ) from None
     except Exception as error:  # the edge: each library behind a URL has errors of its own
         log.debug("The object store failed.", exc_info=True)
-        raise StoreAway(_shown(error)) from None
+        raise StoreAway(_error_text(error)) from None
 
 
-def _shown(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words}"[:LONGEST] if words else type(error).__name__

@@ -46,7 +46,7 @@ class Thing:
         return self.kind in (Kind.BUNDLE, Kind.MODEL)
 
     @property
-    def place(self) -> Path:
+    def local_path(self) -> Path:
         """Where it lies here."""
         home: Path = settings.EDT_HOME
         name = stores.named(self.key)

@@ -43,7 +43,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from None
 
     def _status(self) -> None:
-        found = selected.found(clock.now())
+        found = selected.store_status(clock.now())
         self.stdout.write(f"{found.url}: {found.words}")
         if found.state.away_since is not None:
             self.stdout.write(f"Since {found.state.away_since:%Y-%m-%d %H:%M} UTC: {found.state.error}")
@@ -56,8 +56,8 @@ class Command(BaseCommand):
     def _copy(self) -> None:
         """All that waits, until nothing does."""
         while turns.turn():
-            self.stdout.write(f"{selected.found(clock.now()).waits} things wait.")
-        found = selected.found(clock.now())
+            self.stdout.write(f"{selected.store_status(clock.now()).waits} things wait.")
+        found = selected.store_status(clock.now())
         if found.state.error:
             raise CommandError(found.state.error, returncode=2)
         self.stdout.write(found.words)
@@ -70,11 +70,11 @@ class Command(BaseCommand):
             if not allowed:
                 raise CommandError(BUSY, returncode=2)
             store = turns.opened(to_write=False)
-            missing = [thing for thing in things.every() if not thing.place.exists()]
+            missing = [thing for thing in things.every() if not thing.local_path.exists()]
             came, left = 0, 0
             for number, thing in enumerate(missing, 1):
                 is_well = turns.bring(store, thing, over=lambda: False)
-                is_here = thing.place.exists()  # else it never had files: a run that was stopped before it began
+                is_here = thing.local_path.exists()  # else it never had files: a run that was stopped before it began
                 came, left = came + is_here, left + (not is_well)
                 if is_here or not is_well:
                     self.stdout.write(f"{number} of {len(missing)}: {thing.kind} {thing.key}{'' if is_here else ' did not come'}")

@@ -120,7 +120,7 @@ class Exchange:
     def _row(self, place: int) -> Row:
         """Where the part of the tree is summed that begins with engine `place`."""
         if self._on_device:
-            return self._own(place)
+            return self._own_row(place)
         return self._shared_row(self._rows[place])
 
     def _shared_row(self, row: int) -> Row:
@@ -128,7 +128,7 @@ class Exchange:
             self._shared[row] = self._shaped(self._flat[row])
         return self._shared[row]
 
-    def _own(self, place: int) -> Row:
+    def _own_row(self, place: int) -> Row:
         """A row on this worker's device."""
         if place not in self._held:
             self._held[place] = self._spare.pop() if self._spare else self._new()
@@ -278,7 +278,7 @@ class Exchange:
     def _sum(self, optimizer: torch.optim.Optimizer) -> Row:
         """Where the sum stands, for this worker to read."""
         if self._on_device or self.copies or may_change_gradients(optimizer):
-            row = self._own(self._engines)
+            row = self._own_row(self._engines)
             for own, total in zip(row.flats, self._flat[SUM_ROW], strict=True):
                 own.copy_(total)
             return row

@@ -58,7 +58,7 @@ class Banks:
         """Grows with every change that this process makes in place to what is there."""
         return self._memory._version
 
-    def place(self, states: Mapping[int, Mapping[str, torch.Tensor]]) -> list[dict[int, State]] | None:
+    def allocate_states(self, states: Mapping[int, Mapping[str, torch.Tensor]]) -> list[dict[int, State]] | None:
         """For each bank, views for the states of these parameters (by their number). None where there is no room."""
         banks: list[dict[int, State]] = [{} for _ in range(STATE_BANKS)]
         at = 0

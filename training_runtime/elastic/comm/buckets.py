@@ -21,7 +21,7 @@ LINE = 16  # shards are whole multiples of so many elements
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParameterSpan:
     """Where one parameter lies: `size` elements of `item_bytes` each, padding included, from element `start` of `flat_buffer` on."""
 
     flat_buffer: int
@@ -40,7 +40,7 @@ class Bucket:
     parameters: tuple[int, ...]
 
 
-def plan(places: Sequence[Place], bucket_bytes: int = BUCKET_BYTES) -> tuple[Bucket, ...]:
+def plan(places: Sequence[ParameterSpan], bucket_bytes: int = BUCKET_BYTES) -> tuple[Bucket, ...]:
     """The buckets, in the order in which they are sent: by the first parameter in each, the last one first. A parameter is never cut, so
     one that is larger than `bucket_bytes` has a bucket of its own."""
     filling: dict[int, list[int]] = {}
@@ -56,7 +56,7 @@ def plan(places: Sequence[Place], bucket_bytes: int = BUCKET_BYTES) -> tuple[Buc
     return tuple(sorted(found, key=lambda bucket: -bucket.parameters[0]))
 
 
-def _end(place: Place) -> int:
+def _end(place: ParameterSpan) -> int:
     return place.start + place.size
 
 

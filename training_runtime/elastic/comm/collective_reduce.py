@@ -48,7 +48,7 @@ class CollectiveReduce(Exchange):
         way: type[Way] | None = None,
     ) -> None:
         super().__init__(segment, parameters, device, on_device=True, others=others, own_step=own_step)
-        self.buckets = buckets.plan(places(parameters, segment.layout.flat_buffers), bucket_bytes)
+        self.buckets = buckets.plan(parameter_spans(parameters, segment.layout.flat_buffers), bucket_bytes)
         self._address, self._way = address, way
         self._meeting: Meeting | None = None
         self._peers: BucketExchange | None = None
@@ -142,14 +142,14 @@ class CollectiveReduce(Exchange):
             newest = self._cut(self._row(self._mine[-1]), bucket)
             chain = buckets.chain(self._mine, engines)
             for i, left in enumerate(chain):
-                summed = self._cut(self._own(-1), bucket)  # -1: for no place, but for what the last engine completes
+                summed = self._cut(self._own_row(-1), bucket)  # -1: for no place, but for what the last engine completes
                 torch.add(self._cut(self._row(left), bucket), summed if i else newest, out=summed)
             parts = {place: self._cut(self._row(place), bucket) for place in tree.parts(self._mine, engines)}
             if chain:
-                parts[chain[-1]] = self._cut(self._own(-1), bucket)
+                parts[chain[-1]] = self._cut(self._own_row(-1), bucket)
         ready = torch.cuda.current_stream(self._device).record_event() if self._device.type == "cuda" else None
         number = b + again * len(self.buckets)
-        self._peers.send(Sent(number, parts, self._cut(self._own(self._engines), bucket), engines, ready))
+        self._peers.send(Sent(number, parts, self._cut(self._own_row(self._engines), bucket), engines, ready))
 
     def _cut(self, row: Row, bucket: buckets.Bucket) -> torch.Tensor:
         return row.flats[bucket.flat_buffer][bucket.start : bucket.stop]
@@ -192,7 +192,7 @@ class CollectiveReduce(Exchange):
         """Each worker has a sum of its own."""
 
     def _sum(self, _optimizer: torch.optim.Optimizer) -> Row:
-        return self._own(self._engines)
+        return self._own_row(self._engines)
 
     def drop(self) -> None:
         """As there. Where a step is dropped, not before `leave`."""
@@ -200,12 +200,12 @@ class CollectiveReduce(Exchange):
         self._begin_sending(range(0), 0)
 
 
-def places(parameters: Sequence[torch.Tensor], flat_buffers: Sequence[FlatBuffer]) -> list[buckets.Place]:
+def parameter_spans(parameters: Sequence[torch.Tensor], flat_buffers: Sequence[FlatBuffer]) -> list[buckets.ParameterSpan]:
     """Where each parameter lies in a row of these flat buffers."""
     number: Mapping[torch.dtype, int] = {flat.dtype: i for i, flat in enumerate(flat_buffers)}
     ends, found = [0] * len(flat_buffers), []
     for p in parameters:
         flat_buffer, size = number[p.dtype], padded(p)
-        found.append(buckets.Place(flat_buffer, ends[flat_buffer], size, p.dtype.itemsize))
+        found.append(buckets.ParameterSpan(flat_buffer, ends[flat_buffer], size, p.dtype.itemsize))
         ends[flat_buffer] += size
     return found

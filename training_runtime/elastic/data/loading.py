@@ -134,7 +134,7 @@ class Feed:
             keys = {task.key, *(each.key for each in wanted)}
             self._ready = {key: batch for key, batch in self._ready.items() if key in keys}
             self._ask(wanted, task.key)
-            batch = self._take(task)
+            batch = self._get_batch(task)
         except LoaderFailed as error:
             self._give_up(error)
             return load_task(self._job, task, devices=self._devices)
@@ -170,7 +170,7 @@ class Feed:
             if task.key not in known:
                 idle.ask(task)
 
-    def _take(self, task: Task) -> Any:
+    def _get_batch(self, task: Task) -> Any:
         for loader in self._loaders:
             while any(each.key == task.key for each in loader.tasks):
                 self._fetch_from(loader)

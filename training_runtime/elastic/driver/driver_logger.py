@@ -103,7 +103,7 @@ class DriverLogger:
             self._call(self._logger.begin)
         while not self._pausing:
             self._news.clear()
-            if not self._take():
+            if not self._process_next():
                 if self._ending:
                     return self._finish()
                 self._news.wait()
@@ -114,7 +114,7 @@ class DriverLogger:
             self._call(self._logger.end)
         self._ended = True
 
-    def _take(self) -> bool:
+    def _process_next(self) -> bool:
         """Process one line, or read what was added to the journal. Returns whether there was anything to do."""
         if not self._lines:
             batch = journal.read(self._path, self._offset, limit_bytes=_PIECE_BYTES)

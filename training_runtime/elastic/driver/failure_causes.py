@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from training_runtime.elastic.driver.failures import Cause
+from training_runtime.elastic.driver.failures import FailureCause
 from training_runtime.elastic.processes.reports import Dying
 
 EXHAUSTED, DISCONNECTED = 86, 87  # status of a worker that had no memory left; of one that cannot speak to its driver any more
@@ -36,23 +36,23 @@ class FailureCauses:
         """Record the error that a worker reports before it exits."""
         self._reports[report.worker_id] = report
 
-    def cause(self, worker_id: int, code: int) -> Cause | None:
+    def cause(self, worker_id: int, code: int) -> FailureCause | None:
         """The cause of death of `worker_id`, given its exit code (-N: signal N); None if there is no evidence."""
         report = self._reports.pop(worker_id, None)
         traceback, summary = (report.traceback, report.summary.rpartition(".errors.")[2]) if report is not None else ("", "")
         if code == EXHAUSTED:
-            return Cause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback, no_memory=True)
+            return FailureCause(f"ran out of memory ({summary or 'no memory was left to say more'})", True, traceback, no_memory=True)
         if code == DISCONNECTED:
-            return Cause("lost its connections: something in the script closed descriptors that are not its own", True)
+            return FailureCause("lost its connections: something in the script closed descriptors that are not its own", True)
         if report is not None:
             kind = summary.split(":")[0]
-            return Cause(f"raised {summary}", True, traceback, raised=kind, final=report.final, no_room=report.no_room)
+            return FailureCause(f"raised {summary}", True, traceback, raised=kind, final=report.final, no_room=report.no_room)
         if code > 0:
-            return Cause(f"exited with status {code}", True, raised=f"status {code}")
+            return FailureCause(f"exited with status {code}", True, raised=f"status {code}")
         if code == -signal.SIGKILL and kernel_kills() > self._before[1]:
             self._before = self._lately = (self._lately[0], kernel_kills())
-            return Cause("was killed, and the kernel says that memory ran out (out-of-memory kill)", True, no_memory=True)
-        return Cause(f"crashed ({signal.Signals(-code).name})", False) if -code in FATAL_SIGNALS else None
+            return FailureCause("was killed, and the kernel says that memory ran out (out-of-memory kill)", True, no_memory=True)
+        return FailureCause(f"crashed ({signal.Signals(-code).name})", False) if -code in FATAL_SIGNALS else None
 
 
 def kernel_kills() -> int:

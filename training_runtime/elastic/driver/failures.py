@@ -21,7 +21,7 @@ FIRST_PAUSE_S, TIMES_LONGER, LONGEST_PAUSE_S = 1.0, 4.0, 1800.0
 
 
 @dataclass(frozen=True)
-class Cause:
+class FailureCause:
     """What a worker died of, in words; `traceback` where it could still give one. `known`: a person should be told, the signal alone does
     not say it. `raised`: the kind of exception, where it was one. `final`: it would only happen again. `no_room`: the disk is full;
     `no_memory`: there was none left, which others on the machine or the device may have taken."""
@@ -44,7 +44,7 @@ class Ended:
     pid: int
     position: int
     generation: int
-    cause: Cause | None
+    cause: FailureCause | None
     newcomer: bool
     members: bool
     others: bool
@@ -159,11 +159,11 @@ class Failures:
         return f"{FRUITLESS} times one after the other workers died, and not one step was done between", ""
 
 
-def _too_often(cause: Cause) -> tuple[str, str]:
+def _too_often(cause: FailureCause) -> tuple[str, str]:
     return f"{TIMES_AT_ONE_STEP} times at one step a worker {cause.what}", cause.traceback
 
 
-def _message(cause: Cause) -> str:
+def _message(cause: FailureCause) -> str:
     """The last line of the traceback, which names the exception."""
     return cause.what.removeprefix("raised ") if cause.traceback else f"a worker {cause.what}"
 

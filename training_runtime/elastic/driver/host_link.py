@@ -144,9 +144,9 @@ class HostLink:
     def _take_lines(self) -> None:
         *lines, self._incoming = self._incoming.split(b"\n")
         for line in lines:
-            self._take(line)
+            self._handle_line(line)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             message = decode(line)
         except UnknownMessage as error:  # of a newer host

@@ -91,7 +91,7 @@ class Session:
         """What the script has logged since goes into the journal."""
         if self.logged is None or self.writer is None or not (all_of_it or self.logged.due(time.monotonic())):
             return
-        if self.logged.take(all_of_it=all_of_it):
+        if self.logged.write_to_journal(all_of_it=all_of_it):
             self.tell_of_imports()
             with contextlib.suppress(OSError):  # a full disk: the writer keeps it
                 self.link.grown(self.writer.flush())

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from training_runtime.elastic.driver import reclaim
+
 JOIN_WAIT_S = 3.0
 
 State = Literal["starting", "ready", "member", "leaving", "left"]
@@ -91,8 +93,7 @@ def _next(facts: Facts, targets: tuple[int, ...], *, waiting: bool) -> Publish |
     if not facts.begun:
         return None
     slots = {w.worker_id: w.slot for w in facts.workers}
-    stay = tuple(worker_id for worker_id in facts.members if slots.get(worker_id) in targets)
-    leave = tuple(worker_id for worker_id in facts.members if worker_id not in stay)
+    stay, leave = reclaim.split(facts.members, slots, targets)
     by_slot = {w.slot: w for w in facts.workers if w.state == "ready" and not w.dead}
     ready = [by_slot[slot] for slot in targets if slot in by_slot]
     join = tuple(w.worker_id for w in ready)

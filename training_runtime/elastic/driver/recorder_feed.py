@@ -46,10 +46,10 @@ class RecorderFeed:
                 emergency_checkpoint.forget(self._job.result_dir)
             found = checkpoint.find(self._job, self.shape)
         for damaged in found.damaged:
-            self._recorder.write(journal.Warned(f"{damaged}; the run goes on from {self._describe_start(found.kept)}"))
-        return found.kept.position if found.kept is not None else None
+            self._recorder.write(journal.Warned(f"{damaged}; the run goes on from {self._describe_start(found.newest)}"))
+        return found.newest.position if found.newest is not None else None
 
-    def _describe_start(self, kept: checkpoint.Kept | None) -> str:
+    def _describe_start(self, kept: checkpoint.CheckpointFile | None) -> str:
         return f"{kept.path.name}, the state after step {self.shape.step_at(kept.position)}" if kept is not None else "the start"
 
     def _take_up(self, unwritten: emergency_checkpoint.Unwritten) -> bool:

@@ -1,5 +1,5 @@
 """Supervises the workers of one train(): which must be ended, and what the death of one means. It gathers facts from the segment, the
-worker table and the journal for the modules that decide (`hang_rules`, `release`, `failures`). It kills nobody itself."""
+worker table and the journal for the modules that decide (`hang_rules`, `reclaim`, `failures`). It kills nobody itself."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 from collections.abc import Collection, Iterator
 
 from training_runtime.elastic.comm.segment import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, GenerationRecord, Segment
-from training_runtime.elastic.driver import hang_detector, release
+from training_runtime.elastic.driver import hang_detector, reclaim
 from training_runtime.elastic.driver.failure_causes import FailureCauses
 from training_runtime.elastic.driver.failures import Ended, Failures
-from training_runtime.elastic.driver.release import Holder, Release
+from training_runtime.elastic.driver.reclaim import GracePeriod, Holder
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.driver.worker_table import WorkerTable
 
@@ -26,7 +26,7 @@ class Supervision:
         self.causes, self.failures = FailureCauses(now), Failures()
         setting, grace = os.environ.get(HANG_TIMEOUT), os.environ.get(RELEASE_GRACE)
         self._hang_detector = hang_detector.HangDetector(float(setting) if setting else None)
-        self._release = Release(float(grace) if grace else release.GRACE_S)
+        self._grace_period = GracePeriod(float(grace) if grace else reclaim.GRACE_S)
         self._looked = 0.0
 
     def is_due(self, now: float) -> bool:
@@ -61,8 +61,8 @@ class Supervision:
         if any(segment.get(worker.worker_id, EXCUSED) == WAITS for worker in workers):
             # For room on the disk: until there is some nobody can leave, and those who wait for that one are not to blame either.
             holders = [dataclasses.replace(holder, gives=True, beat=int(now * 1000)) for holder in holders]
-        for holder in self._release.overdue(now, holders, wanted):
-            grace = f"slot {holder.slot} was asked back and not free within {self._release.grace_s:g} s"
+        for holder in self._grace_period.overdue(now, holders, wanted):
+            grace = f"slot {holder.slot} was asked back and not free within {self._grace_period.grace_s:g} s"
             yield holder.worker_id, f"{grace}: its worker was ended ({RELEASE_GRACE} sets the time)"
 
     def ended(self, worker_table: WorkerTable, worker_id: int, code: int, *, segment: Segment | None, generation: int) -> Ended:

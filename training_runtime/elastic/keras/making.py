@@ -16,7 +16,7 @@ from training_runtime.elastic.keras.losses import KerasLoss
 from training_runtime.elastic.keras.measures import KerasMeasures
 from training_runtime.elastic.keras.module import KerasModule
 from training_runtime.elastic.keras.optimizer import KerasOptimizer
-from training_runtime.elastic.parts import Parts
+from training_runtime.elastic.training_components import TrainingComponents
 from training_runtime.errors import UserError
 
 OWN_STEP = (
@@ -48,9 +48,9 @@ def check(model: Any, loss: Any, optimizer: Any, callbacks: Sequence[Any]) -> No
     user_callbacks.check(callbacks)
 
 
-def parts(
+def training_components(
     model: Any, loss: Any, optimizer: Any, metrics: Sequence[Any] | None, custom: Mapping[str, Any], *, example: Callable[[Any], Any]
-) -> Parts:
+) -> TrainingComponents:
     """`example`: inputs of a batch that a function has put together, for a model that does not know yet what it is given. `custom`: the
     script's own classes and functions, by the names that it gives for them."""
     with keras.saving.custom_object_scope(dict(custom)):
@@ -67,9 +67,9 @@ def parts(
         return _on_tensorflow(model, measures) if keras.backend.backend() == "tensorflow" else _on_torch(model, measures)
 
 
-def _on_torch(model: Any, measures: KerasMeasures | None) -> Parts:
+def _on_torch(model: Any, measures: KerasMeasures | None) -> TrainingComponents:
     module = KerasModule(model)
-    return Parts(
+    return TrainingComponents(
         model=module,
         loss=KerasLoss(module),
         optimizer=KerasOptimizer(model.optimizer, module),
@@ -79,17 +79,17 @@ def _on_torch(model: Any, measures: KerasMeasures | None) -> Parts:
     )
 
 
-def _on_tensorflow(model: Any, measures: KerasMeasures | None) -> Parts:
+def _on_tensorflow(model: Any, measures: KerasMeasures | None) -> TrainingComponents:
     from training_runtime.elastic.keras import tensorflow
 
     module = tensorflow.TensorFlowModule(model)
-    return Parts(
+    return TrainingComponents(
         model=module,
         loss=tensorflow.TensorFlowLoss(module),
         optimizer=tensorflow.TensorFlowOptimizer(model.optimizer, module),
         measures=measures,
         script_objects=(model, model.optimizer),
-        shown=module.shown,
+        sync_script_objects=module.sync_keras_model,
         files={".keras": model.save},
         collate=_collate(),
         no_onnx=tensorflow.NO_ONNX,
@@ -126,12 +126,12 @@ def compiled(model: Any, loss: Any, optimizer: Any, metrics: Sequence[Any] | Non
 def _named(given: Any, custom: Mapping[str, Any]) -> Any:
     """With what stands for the names that are the script's own."""
 
-    def found(each: Any) -> Any:
+    def resolve_custom(each: Any) -> Any:
         if not isinstance(each, str) or each not in custom:
             return each
         return custom[each]() if isinstance(custom[each], type) else custom[each]
 
-    return keras.tree.map_structure(found, given)
+    return keras.tree.map_structure(resolve_custom, given)
 
 
 def _has_own_loss(model: Any) -> bool:

@@ -57,7 +57,7 @@ class TensorFlowModule(KerasModule):
             p.requires_grad_(bool(v.trainable))
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
+    def sync_keras_model(self) -> Iterator[None]:
         """Around what the script does with the Keras model."""
         self.write()
         yield

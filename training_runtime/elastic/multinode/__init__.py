@@ -6,6 +6,7 @@ two segments equal where it matters: before a worker's arrival at a barrier is p
 barrier. So the barriers, the tree of additions and the handing over of the state are those of one machine, and so are the bits.
 
 `admission` is what a machine is told first; `payloads` says what a worker has made; `replication` what has to travel, and takes it in;
-`travelling_files` go along where the machines share no folder; `wire` is the connection, `bridge` the process at both of its ends;
-`remote agent` the other machine, `remote_nodes` the driver's view of all of them, `rendezvous` how they find each other.
+`travelling_files` go along where the machines share no folder; `wire` is the framing, `connection` what two machines send over it,
+`bridge` the process at both ends; `remote agent` the other machine, `remote_nodes` the driver's view of all of them, `rendezvous` how they
+find each other.
 """

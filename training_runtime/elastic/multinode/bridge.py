@@ -1,9 +1,8 @@
 """The process at each end of a wire: it keeps this machine's segment equal to the other one where it matters (see `replication`), and
-passes on what driver and remote agent say to each other.
+passes on what driver and remote agent say to each other: over a `connection`, of which the driver's bridge has one to each machine.
 
 A process of its own, because it has threads, and driver and remote agent must be free to fork. It knows nothing of the training, and goes
-when the one goes that has started it, or when its only wire is cut. What a worker has done is passed on before what is said about it
-afterwards.
+when the one goes that has started it, or when its only wire is cut.
 """
 
 from __future__ import annotations
@@ -17,190 +16,22 @@ import socket
 import sys
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
-from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
+from training_runtime.elastic.comm.segment import BRIDGED, Segment
 from training_runtime.elastic.multinode import admission
 from training_runtime.elastic.multinode.admission import Admission
-from training_runtime.elastic.multinode.replication import HEAD_NODE, Piece, Replication
-from training_runtime.elastic.multinode.travelling_files import TravellingFiles
+from training_runtime.elastic.multinode.connection import Connection, Ends, Message, encode
+from training_runtime.elastic.multinode.replication import HEAD_NODE
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.processes import commands, json_object, reports
-from training_runtime.elastic.processes.commands import Command
+from training_runtime.elastic.processes import commands, reports
 from training_runtime.elastic.processes.process_handles import die_with_parent
 from training_runtime.elastic.processes.report_socket import Inbox
 from training_runtime.elastic.processes.reports import Report
 from training_runtime.errors import ProtocolError
 
-LOOK_S = 0.1  # the safety net, and how old the words may be that nobody is woken for
 START_S = 60.0  # how long the driver may take to lay out the state
-LAST_S = 5.0  # for passing on what was said last
 MAX_MESSAGE = 1 << 20
-
-
-Message = Command | Report
-
-
-def encode(message: Message) -> bytes:
-    return reports.encode(message) if isinstance(message, Report) else commands.encode(message)
-
-
-def decode(raw: bytes) -> Message:
-    """A report, which goes to the driver, or a command, which comes from it. Raises ProtocolError."""
-    found = json_object.parse(raw)
-    return commands.read(found) if "do" in found else reports.read(found)
-
-
-@dataclass(frozen=True)
-class Ends:
-    """What a bridge works with. `control`: the socket to driver or remote agent, a JSON object a datagram; its end is the bridge's.
-    `result_dir`: the run's folder as this machine has it; `own_folder`: a remote agent's own."""
-
-    layout: Layout
-    segment_fd: int
-    state_fd: int
-    wake_fd: int
-    control: socket.socket
-    result_dir: Path
-    own_folder: bool = False
-
-    def replication(self, segment: Segment, *, here: int, there: int) -> Replication:
-        return Replication(segment, here=here, there=there, state_fd=self.state_fd, wake_fd=self.wake_fd)
-
-
-class Line:
-    """One wire and what goes over it. `deliver` gets what the other side says, on the thread that takes it in. `inbox`: where the workers
-    of a remote agent say what the driver has to hear."""
-
-    def __init__(
-        self, wire: Wire, replication: Replication, ends: Ends, deliver: Callable[[Message], None], inbox: Inbox | None = None
-    ) -> None:
-        self._wire, self._replication, self._state_fd, self._deliver, self._inbox = wire, replication, ends.state_fd, deliver, inbox
-        self.files = TravellingFiles(ends.result_dir, replication.segment, wire, here=replication.here, own_folder=ends.own_folder)
-        self._heard, self._read, self._gone = threading.Semaphore(0), threading.Event(), threading.Event()
-        self._segment, self._bell = replication.segment, replication.segment.bridge_bells[replication.there]
-        self._posted: deque[Message] = deque()
-        self._ending = False
-        self._sender = threading.Thread(target=self._send_all, name="bridge-sender", daemon=True)
-
-    def begin(self) -> None:
-        """Start to pass on this side's changes."""
-        self._segment.words[BRIDGED] |= 1 << self._replication.there
-        self._sender.start()
-
-    def post(self, message: Message) -> None:
-        """Send a message after everything that happened before it."""
-        self._posted.append(message)
-        self._bell.ring()
-
-    def wake(self) -> None:
-        """Workers have said something. Returns when it is passed on."""
-        self._read.clear()
-        self._bell.ring()
-        self._read.wait()
-
-    def finish(self) -> None:
-        """Pass on what there is, then end. Returns when the other side has taken it: to leave before would throw away what is under way."""
-        self.end()
-        if self._sender.is_alive():
-            self._sender.join(LAST_S)
-            self._gone.wait(LAST_S)
-        self._wire.close()
-
-    def end(self) -> None:
-        """Start the end: what is pending is still sent."""
-        self._ending = True
-        self._bell.ring()
-
-    def cut(self) -> None:
-        """Close the connection at once, without sending the rest."""
-        self._wire.close()
-
-    def _send_all(self) -> None:
-        """The life of the sending thread. However it ends, nothing more goes over the wire, and the other thread notices that."""
-        try:
-            while self._send_what_is_new():
-                self._bell.drain()
-            self._wire.done()
-        except (OSError, EOFError):
-            self._wire.close()
-        except Exception:
-            traceback.print_exc()
-            self._wire.close()
-
-    def _send_what_is_new(self) -> bool:
-        """False after the last of it."""
-        ending, said = self._ending, [self._posted.popleft() for _ in range(len(self._posted))]
-        made, arrived = self._replication.outgoing(self._replication.look())
-        for piece in made:
-            self._send(piece)
-        self._report()
-        for piece in arrived:
-            self._send(piece)
-        for message in said:
-            self.files.send_before(message)
-            self._wire.send_message(encode(message))
-        if not made and not arrived and not said and not ending:
-            self._bell.wait(LOOK_S)
-        return not ending
-
-    def _send(self, piece: Piece) -> None:
-        if piece.what == "state":
-            self._wire.send_file("state", self._state_fd, piece.length)
-        else:
-            self._wire.send(piece.what, piece.data or b"", at=piece.at)
-
-    def _report(self) -> None:
-        """What workers have said. It stays where it is until the driver has it, if it belongs into a journal: should this process end
-        before that, somebody else finds it."""
-        for report in self._inbox.handled() if self._inbox is not None else ():
-            self.files.send_before(report)
-            self._wire.send_message(encode(report))
-            if isinstance(report, reports.Journaled):
-                self._heard.acquire()
-        self._read.set()
-
-    def receive_all(self) -> None:
-        """All that comes, until the wire is cut. Raises OSError or EOFError then, ProtocolError and others for what nobody should send."""
-        try:
-            self._receive_all()
-        finally:
-            self._gone.set()
-
-    def _receive_all(self) -> None:
-        wire, replication, segment = self._wire, self._replication, self._segment
-        while True:
-            kind, at, length = wire.header()
-            if kind == "bytes":
-                target = segment.memory(at, length)
-                if at < 0 or len(target) != length:
-                    raise ProtocolError("the other side's memory is laid out in another way")
-                wire.into(target)
-            elif kind == "words":
-                replication.apply_words(wire.data(length))
-            elif kind == "message":
-                self._receive(decode(wire.read_message(length)))
-            elif kind == "ring":
-                replication.apply_ring(at)
-            elif kind == "marks":
-                replication.apply_marks(wire.data(length))
-            elif kind == "state":
-                wire.into_file(self._state_fd, length)
-            elif kind == "name":
-                self.files.expect(length)
-            elif kind == "file":
-                self.files.take(length)
-            else:
-                raise ProtocolError(f"{kind!r} came when the training had begun")
-
-    def _receive(self, message: Message) -> None:
-        if isinstance(message, commands.Acknowledge):
-            self._heard.release()
-        else:
-            self._deliver(message)
 
 
 class HeadNode:
@@ -210,7 +41,7 @@ class HeadNode:
     def __init__(self, ends: Ends, *, token: str, welcome: Admission, start_fd: int, to_driver: Callable[[Report], None]) -> None:
         self._ends, self._token, self._welcome, self._start_fd, self._to_driver = ends, token, welcome, start_fd, to_driver
         self._segment = Segment(ends.segment_fd, ends.layout)
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, Connection] = {}
         self._start_is_there = threading.Event()
         self._lock = threading.Lock()
         self._last = 0
@@ -261,7 +92,7 @@ class HeadNode:
                     raise OSError("the driver has not given the state to begin with")
                 wire.send_file("start", self._start_fd, os.fstat(self._start_fd).st_size)
                 replication = self._ends.replication(self._segment, here=HEAD_NODE, there=machine)
-                line = Line(wire, replication, self._ends, lambda message: self._deliver(machine, message))
+                line = Connection(wire, replication, self._ends, lambda message: self._deliver(machine, message))
                 self._register(machine, line)
                 line.receive_all()
         except (OSError, EOFError):
@@ -283,7 +114,7 @@ class HeadNode:
             self._last = (found - 1) % (count - 1) + 1
             return self._last
 
-    def _register(self, machine: int, line: Line) -> None:
+    def _register(self, machine: int, line: Connection) -> None:
         with self._lock:
             self._lines[machine] = line
 
@@ -299,7 +130,7 @@ class HeadNode:
             message = dataclasses.replace(message, machine=machine)
         self._to_driver(message)
 
-    def _lose(self, machine: int, line: Line) -> None:
+    def _lose(self, machine: int, line: Connection) -> None:
         with self._lock:
             self._segment.words[BRIDGED] &= ~(1 << machine)
         line.finish()
@@ -333,7 +164,7 @@ def remote_agent(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: C
     def live() -> None:
         leave()
         replication = ends.replication(Segment(ends.segment_fd, ends.layout), here=machine, there=HEAD_NODE)
-        line = Line(wire, replication, ends, lambda message: _hand(ends.control, message), inbox)
+        line = Connection(wire, replication, ends, lambda message: _hand(ends.control, message), inbox)
 
         def receive_all() -> None:
             try:
@@ -353,7 +184,7 @@ def remote_agent(ends: Ends, wire: Wire, machine: int, *, inbox: Inbox, leave: C
     return _fork(live)
 
 
-def _pass_on(control: socket.socket, inbox: Inbox, line: Line) -> None:
+def _pass_on(control: socket.socket, inbox: Inbox, line: Connection) -> None:
     """What the remote agent says, until it closes its end; and the line is woken for what its workers say."""
     poll = select.poll()
     for fd in (control.fileno(), inbox.fileno()):

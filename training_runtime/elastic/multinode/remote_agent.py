@@ -23,6 +23,7 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import admission as admissions
 from training_runtime.elastic.multinode import bridge, rendezvous
 from training_runtime.elastic.multinode.admission import Admission, describe_build
+from training_runtime.elastic.multinode.connection import LAST_S, Ends
 from training_runtime.elastic.multinode.travelling_files import forget_written
 from training_runtime.elastic.multinode.wire import Wire
 from training_runtime.elastic.processes import process_handles, reports
@@ -176,7 +177,7 @@ class RemoteAgent:
         assert self._segment is not None
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds, own_folder = (fork_server.segment_fd, fork_server.state_fd, fork_server.wake_fd), self._meeting is not None
-        ends = bridge.Ends(self._segment.layout, *fds, theirs, self._job.result_dir, own_folder)
+        ends = Ends(self._segment.layout, *fds, theirs, self._job.result_dir, own_folder)
 
         def leave() -> None:
             fork_server.leave()
@@ -192,7 +193,7 @@ class RemoteAgent:
             code = self._attend(fork_server, control, handle)
         finally:
             control.close()
-            process_handles.wait(handle, bridge.LAST_S + 1)
+            process_handles.wait(handle, LAST_S + 1)
             process_handles.end(pid, start_ticks(pid))
             os.close(handle)
         return code

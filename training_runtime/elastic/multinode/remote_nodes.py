@@ -16,7 +16,7 @@ from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import admission, bridge, rendezvous
-from training_runtime.elastic.multinode.bridge import Ends
+from training_runtime.elastic.multinode.connection import Ends
 from training_runtime.elastic.multinode.replication import HEAD_NODE
 from training_runtime.elastic.processes import process_handles, reports
 from training_runtime.elastic.processes.commands import Acknowledge, Command, Cut, End, Kill, Start, encode

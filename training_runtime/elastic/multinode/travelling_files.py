@@ -87,7 +87,7 @@ class TravellingFiles:
             raise ProtocolError(f"the other side sends a file {path[:80]!r}, which leads out of the run's folder")
         self._coming = path
 
-    def take(self, length: int) -> None:
+    def receive_file(self, length: int) -> None:
         """The file itself, to its place, whole or not at all."""
         path, self._coming = self._coming, ""
         if not path:
@@ -102,7 +102,7 @@ class TravellingFiles:
         beside = target.with_name(f".{target.name}.{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}")
         try:
             self._receive(beside, length)
-            self._place(beside, target)
+            self._move_into_place(beside, target)
         finally:
             beside.unlink(missing_ok=True)
 
@@ -114,11 +114,11 @@ class TravellingFiles:
         finally:
             os.close(file)
 
-    def _place(self, beside: Path, target: Path) -> None:
+    def _move_into_place(self, beside: Path, target: Path) -> None:
         with _placing:
             mark = _mark_of(beside)
             if self._here == HEAD_NODE and target == checkpoint.engine_path(self._top):
-                emergency_checkpoint.place(self._top, self._segment, beside)
+                emergency_checkpoint.install_checkpoint(self._top, self._segment, beside)
             else:
                 beside.replace(target)
         self._there[str(target.relative_to(self._top))] = mark

@@ -64,7 +64,7 @@ class Chunk:
 
 
 @dataclass
-class _Found:
+class _ReadEvents:
     scalars: list[Scalar] = field(default_factory=list)
     media: list[Medium] = field(default_factory=list)
     parameters: list[dict[str, str]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Value:
 
 def read(data: bytes, offset: int) -> Chunk:
     """`data` is what the file has at `offset`, which is the beginning of a record. A record without an end waits for it."""
-    found = _Found()
+    found = _ReadEvents()
     at = needs = damaged = too_large = 0
     broken = False
     while at + HEAD_BYTES <= len(data):
@@ -110,7 +110,7 @@ def read(data: bytes, offset: int) -> Chunk:
     return Chunk(scalars, offset + at, broken, media, parameters, needs, damaged, too_large)
 
 
-def _event(event: bytes, at: int, found: _Found) -> None:
+def _event(event: bytes, at: int, found: _ReadEvents) -> None:
     """What the event says, which begins at `at` in its file."""
     t, step, values = 0.0, 0, []
     for each in wire.fields(event):
@@ -123,7 +123,7 @@ def _event(event: bytes, at: int, found: _Found) -> None:
             values += [_value(one.data, at + each.at + one.at) for one in inside]
     t = t if math.isfinite(t) else 0.0
     for value in values:
-        _take(value, step, t, found)
+        _add_value(value, step, t, found)
 
 
 def _value(message: bytes, at: int) -> _Value:
@@ -159,7 +159,7 @@ def _plugin(metadata: bytes) -> tuple[str, bytes]:
     return name, content
 
 
-def _take(value: _Value, step: int, t: float, found: _Found) -> None:
+def _add_value(value: _Value, step: int, t: float, found: _ReadEvents) -> None:
     """A writer may name the plugin at a tag's first value only: then what it is shows by what is in it."""
     if not value.tag:
         return

@@ -38,7 +38,7 @@ class Figure:
 
 
 @dataclass
-class Found:
+class NewEvents:
     """`media`: what there is to look at, each with its file's path below the root; `parameters`: what the script says it was begun with."""
 
     figures: list[Figure] = field(default_factory=list)
@@ -58,14 +58,14 @@ class EventFolders:
         self._headers: dict[str, bytes] = {}
         self._scan_at = 0.0
 
-    def read(self, *, now: float, all_of_it: bool) -> Found:
+    def read(self, *, now: float, all_of_it: bool) -> NewEvents:
         """What has been written since; at most MOST_BYTES of each file unless `all_of_it`. `now` is monotonic."""
         if all_of_it or now >= self._scan_at:
             self._scan(now)
-        found = Found()
+        found = NewEvents()
         for path in list(self.offsets):
             while (chunk := self._chunk(path)) is not None:
-                self._take(path, chunk, found)
+                self._add_chunk(path, chunk, found)
                 if not all_of_it:
                     break
         return found
@@ -120,7 +120,7 @@ class EventFolders:
             data = read_piece(self._root / path, 0, most=MOST_BYTES)
         return scalar_tables.read(path, header, data, offset) if data else None
 
-    def _take(self, path: str, chunk: Chunk, found: Found) -> None:
+    def _add_chunk(self, path: str, chunk: Chunk, found: NewEvents) -> None:
         folder = Path(path).parent
         for each in chunk.scalars:
             group = group_of(each.tag, folder.name)

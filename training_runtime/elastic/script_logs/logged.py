@@ -83,14 +83,14 @@ class ScriptMetrics:
         """Whether it is time to look again (monotonic)."""
         return now - self._looked >= LOOK_S
 
-    def take(self, *, all_of_it: bool = False) -> bool:
+    def write_to_journal(self, *, all_of_it: bool = False) -> bool:
         """Write what the file has since into the journal, which the caller flushes; whether there was anything. Then call `keep_place`."""
         with self._lock:
             found, self._sent = self._sent, False
         self._looked = time.monotonic()
         found = self._take_events(all_of_it=all_of_it) or found
         found = self._take_printed(all_of_it=all_of_it) or found
-        while (chunk := self._read()) and self._take(chunk):
+        while (chunk := self._read()) and self._write_lines(chunk):
             found = True
             if not all_of_it:
                 break
@@ -158,7 +158,7 @@ class ScriptMetrics:
         finally:
             os.close(fd)
 
-    def _take(self, chunk: bytes) -> bool:
+    def _write_lines(self, chunk: bytes) -> bool:
         """Whole lines; one without an end waits for it, unless it is too long."""
         end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) >= MOST_BYTES else 0)
         self._offset += end
@@ -189,7 +189,7 @@ class ScriptMetrics:
             self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
 
     def _flush(self) -> None:
-        """The host is told by whoever calls `take` next."""
+        """The host is told by whoever calls `write_to_journal` next."""
         with suppress(OSError):  # a full disk: the writer keeps it
             self._writer.flush()
         with self._lock:

@@ -35,7 +35,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Figures:
+class PrintedMetrics:
     """`step`: None where the line has an epoch alone, a number that may have a fraction."""
 
     step: int | None
@@ -60,7 +60,7 @@ def bar(text: str) -> Bar | None:
     return Bar(found["label"].strip().removesuffix(":").strip(), done, total, spent_s, left_s)
 
 
-def figures(text: str) -> Figures | None:
+def figures(text: str) -> PrintedMetrics | None:
     """The numbers of a line that is one JSON object, or one dict as Python prints it, with a step or an epoch in it; else None."""
     text = text.strip()
     if not (text.startswith("{") and text.endswith("}")) or len(text) > LONGEST_LINE:
@@ -69,7 +69,7 @@ def figures(text: str) -> Figures | None:
     return None if said is None else of(said)
 
 
-def of(said: Mapping[Any, Any]) -> Figures | None:
+def of(said: Mapping[Any, Any]) -> PrintedMetrics | None:
     """The figures by name of a mapping that has a step or an epoch."""
     step = next((number(said[name]) for name in STEP_NAMES if name in said), None)
     if step is not None and not 0 <= step < 2**63:
@@ -79,7 +79,7 @@ def of(said: Mapping[Any, Any]) -> Figures | None:
         return None
     values = {str(name): number(value) for name, value in list(said.items())[:MOST_FIGURES] if name not in _ASIDE}
     found = {name: value for name, value in values.items() if value is not None}
-    return Figures(None if step is None else int(step), found) if found else None
+    return PrintedMetrics(None if step is None else int(step), found) if found else None
 
 
 def number(value: Any) -> float | None:

@@ -81,7 +81,7 @@ class Live:
             named |= {(kind, i): value for i, value in enumerate(found)}
         return named | {("shared", name): value for name, value in self.shared.items() if value is not None}
 
-    def held(self, named: Mapping[tuple[Any, ...], object]) -> learned.Found:
+    def held(self, named: Mapping[tuple[Any, ...], object]) -> learned.LearnedObjects:
         callbacks = {f"callback {i}": callback for i, callback in enumerate(self.callbacks)}
         roots = {**callbacks, **self.called, "optimizer": self.optimizer}
         return learned.find(roots, self.script, known={id(value): value for value in named.values()})
@@ -143,7 +143,7 @@ def capture(live: Live) -> dict[str, Any]:
     def back(data: bytes, put_aside: pickling.Tensors) -> Any:
         return pickling.Reader(by_name.__getitem__, [t.detach() for t in put_aside.found], device).loads(data)
 
-    values["held"] = _held({name: live.content(value) for name, value in objects.items()}, names, back)
+    values["held"] = _picklable({name: live.content(value) for name, value in objects.items()}, names, back)
     data = pickling.dumps(values, names, tensors)
     kinds = {name: _kind(value) for name, value in objects.items()}
     whole = {name: _whole(value, names, tensors, back) for name, value in objects.items() if "." in name}
@@ -160,7 +160,7 @@ def capture(live: Live) -> dict[str, Any]:
     }
 
 
-def _held(found: dict[str, dict[str, Any]], names: pickling.Names, back: Back) -> dict[str, dict[str, Any]]:
+def _picklable(found: dict[str, dict[str, Any]], names: pickling.Names, back: Back) -> dict[str, dict[str, Any]]:
     """Of what is in each object that which can be pickled and read back; the rest stays each process's own: a file, a lock, a lambda."""
     if not pickling.can_be_pickled(found, names, back):
         for name, values in found.items():
@@ -188,7 +188,7 @@ def read_back(fd: int, tree: Mapping[str, Any], live: Live) -> None:
 
 def _reader(
     tree: Mapping[str, Any], made: Sequence[torch.Tensor], live: Live, *, foreign: bool
-) -> tuple[Callable[[bytes], Any], learned.Found, learned.Found]:
+) -> tuple[Callable[[bytes], Any], learned.LearnedObjects, learned.LearnedObjects]:
     """(reads pickled bytes of the tree, what is used of what is held here, all that is held here)"""
     named = live.named()
     objects = live.held(named)

@@ -43,7 +43,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True)
-class Kept:
+class CheckpointFile:
     """A state on the disk: `foreign` where another run has left it."""
 
     path: Path
@@ -52,10 +52,10 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointLookup:
     """The newest state that is whole, None where there is none. `damaged`: what is wrong with those that are newer, in words."""
 
-    kept: Kept | None
+    newest: CheckpointFile | None
     damaged: tuple[str, ...] = ()
 
 
@@ -176,7 +176,7 @@ def _position(fd: int) -> int | None:
         return None
 
 
-def find(job: Job, shape: RunPlan) -> Found:
+def find(job: Job, shape: RunPlan) -> CheckpointLookup:
     """The newest engine checkpoint. Reads no tensor. UserError where it belongs to another job, or where the state of the run to continue
     is damaged and there is no other."""
     damaged: list[str] = []
@@ -186,16 +186,16 @@ def find(job: Job, shape: RunPlan) -> Found:
             with _opened(path) as fd:
                 line = _read_line(fd)
             check(line, shape)
-            return Found(Kept(path, int(line["tick"]), foreign), tuple(damaged))
+            return CheckpointLookup(CheckpointFile(path, int(line["tick"]), foreign), tuple(damaged))
         damaged.append(f"{path.relative_to(job.result_dir)} {trouble}")
         if foreign:
             raise UserError(CANNOT_CONTINUE.format(path.name, trouble))
-    return Found(None, tuple(damaged))
+    return CheckpointLookup(None, tuple(damaged))
 
 
 def peek(job: Job, shape: RunPlan) -> int | None:
     """The position of the newest engine checkpoint, None where there is none."""
-    kept = find(job, shape).kept
+    kept = find(job, shape).newest
     return kept.position if kept is not None else None
 
 

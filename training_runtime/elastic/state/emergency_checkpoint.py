@@ -167,7 +167,7 @@ def merge(result_dir: Path, segment: Segment, found: bytes) -> None:
         _save(result_dir, segment, (*before.rows, *more.rows), known, (*before.generations, *more.generations))
 
 
-def place(result_dir: Path, segment: Segment, arrived: Path) -> None:
+def install_checkpoint(result_dir: Path, segment: Segment, arrived: Path) -> None:
     """The engine checkpoint of another machine, which has `arrived` beside this one's, and to which the way is known; unless there is a
     further one here."""
     path = checkpoint.engine_path(result_dir)

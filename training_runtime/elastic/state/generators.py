@@ -22,7 +22,7 @@ import torch
 MOST_OBJECTS = 50_000
 MOST_OF_ONE = 1_000  # entries of one container that are looked at
 
-Found = tuple[str, Any]  # where it is, in the script's words, and what is there
+FoundGenerator = tuple[str, Any]  # where it is, in the script's words, and what is there
 
 
 class Watched:
@@ -36,11 +36,11 @@ class Watched:
         return [name for name, each, state in self._found if _state(each) != state]
 
 
-def generators(roots: Mapping[str, object]) -> list[Found]:
+def generators(roots: Mapping[str, object]) -> list[FoundGenerator]:
     """Each once, by the shortest way to it."""
     shared, seen = {id(each) for each in _shared()}, set[int]()
-    found: list[Found] = []
-    waiting = deque[Found](roots.items())
+    found: list[FoundGenerator] = []
+    waiting = deque[FoundGenerator](roots.items())
     for _ in range(MOST_OBJECTS):
         if not waiting:
             break
@@ -77,7 +77,7 @@ def _shared() -> Iterator[object]:
         yield sys.modules["numpy"].random.mtrand._rand
 
 
-def _parts(name: str, value: Any) -> Iterator[Found]:
+def _parts(name: str, value: Any) -> Iterator[FoundGenerator]:
     """What `value` holds or, where it is a function, uses."""
     if isinstance(value, dict):
         yield from ((f"{name}[{key!r}]", each) for key, each in _some(value.items()))
@@ -105,7 +105,7 @@ def _function(value: object) -> object:
     return value.fget if isinstance(value, property) else getattr(value, "__func__", value)
 
 
-def _used(name: str, function: Callable[..., Any]) -> Iterator[Found]:
+def _used(name: str, function: Callable[..., Any]) -> Iterator[FoundGenerator]:
     """What a function refers to: cells, defaults, globals, and names of the modules of the script."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     for key, cell in cells:

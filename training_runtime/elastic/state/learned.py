@@ -27,13 +27,13 @@ _LEARNS = (nn.Module, torch.optim.Optimizer, LRScheduler)
 _CODE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, type)
 _PUT_TOGETHER = (types.FunctionType, types.MethodType, functools.partial)
 _MODULE_OWN = frozenset(vars(nn.Module()))  # what every module has
-Found = dict[str, Any]
+LearnedObjects = dict[str, Any]
 
 
-def find(roots: Mapping[str, object], script: Mapping[str, Any], *, known: Mapping[int, object]) -> Found:
+def find(roots: Mapping[str, object], script: Mapping[str, Any], *, known: Mapping[int, object]) -> LearnedObjects:
     """Name -> object, of everything that is captured by name: of the `roots` and of what they lead to. `known` are those that have a name
     already, by id."""
-    found: Found = {}
+    found: LearnedObjects = {}
     seen = set(known)
 
     def visit(name: str, value: Any, depth: int) -> None:

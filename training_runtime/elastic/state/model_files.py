@@ -45,10 +45,10 @@ def save(result_dir: Path, relative: str, held: Any) -> int:
 def save_others(job: Job, name: str, warn: Callable[[str], None]) -> tuple[tuple[str, ...], int]:
     """What files the parts of the job have besides, of which one that cannot be written is warned of. Relative paths, and bytes in all."""
     paths, size = [], 0
-    for ending, save in job.parts.files.items():
+    for ending, save in job.components.files.items():
         relative = f"model/train/{name}{ending}"
         try:
-            with job.parts.shown():
+            with job.components.sync_script_objects():
                 size += write_by_path(job.result_dir / relative, save)
         except Exception as error:  # what becomes of the script's own classes there is not ours to know
             if (found := storage.cause(error)) is not None:

@@ -40,11 +40,11 @@ class Order:
     patient: bool = True
 
 
-def take(fd: int, live: capture.Live, order: Order, contents: Mapping[str, Any]) -> None:
+def take_snapshot(fd: int, live: capture.Live, order: Order, contents: Mapping[str, Any]) -> None:
     """Put the state into memfd `fd`, and `order` for it, whose files are to have `contents` (state dicts, by relative path). Raises what an
     object raises that cannot be pickled."""
     tree = capture.capture(live)
-    plan = transfer.place(tree)
+    plan = transfer.plan_layout(tree)
     os.ftruncate(fd, 0)
     transfer.pack(fd, tree, 0, 1)
     capture.read_back(fd, tree, live)

@@ -68,7 +68,7 @@ class Plan:
     end: int
 
 
-def place(tree: Mapping[str, Any]) -> Plan:
+def plan_layout(tree: Mapping[str, Any]) -> Plan:
     """Lay a captured tree out."""
     tensors: list[tuple[torch.Tensor, int]] = []
     at = _HEAD
@@ -98,7 +98,7 @@ def pack(file: int | Window, tree: Mapping[str, Any], part: int, parts: int) -> 
     """Write the tree into a file; of `parts` writers with equal states, number `part` writes its share of bytes. Part 0 writes the index,
     and what need not be equal. Where none of its pages is mapped, plain writes: mapping them now would cost more than the copy."""
     to = file if isinstance(file, Window) else Window(file)
-    plan = place(tree)
+    plan = plan_layout(tree)
     shares = [range(plan.common * part // parts, plan.common * (part + 1) // parts)]
     if part == 0:
         shares.append(range(plan.common, plan.end))
@@ -116,7 +116,7 @@ def pack(file: int | Window, tree: Mapping[str, Any], part: int, parts: int) -> 
 
 def packed_bytes(tree: Mapping[str, Any]) -> int:
     """The size of the file that `pack` writes."""
-    plan = place(tree)
+    plan = plan_layout(tree)
     return plan.end + len(plan.index)
 
 

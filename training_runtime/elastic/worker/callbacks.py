@@ -90,7 +90,7 @@ class WorkerHooks:
         for callback in self._job.user_callbacks:
             hook = getattr(callback, name, None)
             if hook is not None:
-                with self._job.parts.shown():
+                with self._job.components.sync_script_objects():
                     call(hook, *args, **kwargs)
 
     def _guard(self, action: Callable[[], None] | None) -> None:

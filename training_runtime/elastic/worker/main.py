@@ -106,7 +106,7 @@ class Worker(Stepping):
             doing.group.barrier()
             self._leave_before(doing.agreed)
             self.whole = False
-            self.sharding.take(doing.unit.step)
+            self.sharding.load_step(doing.unit.step)
         else:
             self.whole = False
             self.sharding.release()

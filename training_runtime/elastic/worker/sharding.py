@@ -98,7 +98,7 @@ class ShardedOptimizer:
         held = [self._parameters[i] for i in states]
         if not all(map(fits, states.values())) or not _are_plain(held):
             return False
-        placed = self._banks.place(states)
+        placed = self._banks.allocate_states(states)
         if placed is None:
             return False
         made_of = [(i, name, t.dtype, tuple(t.shape), t.stride()) for i, state in states.items() for name, t in state.items()]
@@ -143,7 +143,7 @@ class ShardedOptimizer:
                 view.copy_(state[name])
                 state[name] = view
 
-    def take(self, step: int) -> None:
+    def load_step(self, step: int) -> None:
         """All parameters and the state as they are after the step. Behind the third barrier."""
         assert self._banks is not None
         target, was_own = step % STATE_BANKS, self._current < 0

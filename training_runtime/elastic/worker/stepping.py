@@ -191,6 +191,6 @@ class Stepping(Lifecycle):
             patient=patient,
         )
         with self._excused():
-            snapshot.take(self.context.snapshot_fd, self.job.live, order, contents)
+            snapshot.take_snapshot(self.context.snapshot_fd, self.job.live, order, contents)
         self.writer.begin(self.position)
         self.saved_at = time.monotonic()

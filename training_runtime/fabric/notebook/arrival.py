@@ -92,6 +92,7 @@ def check(about: Mapping[str, Any], *, python: str) -> None:
 
 
 def versions(about: Mapping[str, Any]) -> str:
+    """A sentence with torch and Python of the notebook (`about`) and of this machine."""
     ours = f"{torch.__version__} and {platform.python_version()}"
     return f"The notebook has torch {about['torch']} and Python {about['python']}, this machine {ours}"
 
@@ -100,4 +101,4 @@ class Silent:
     """A driver logger in place of the one that prints a line a second: the notebook has a plot."""
 
     def log_train_metrics(self, metrics: dict[str, float], iteration: int, epoch: int, workers: int) -> None:
-        pass
+        """Prints nothing."""

@@ -45,6 +45,7 @@ class Cell:
         self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def html(self, seen: Seen) -> str:
+        """Title, state and figures, and the curves as a picture. What comes from outside is escaped."""
         title = escape(self._title)
         if self._link:
             title = f'<a href="{escape(self._link)}" target="_blank" rel="noopener">{title}</a>'
@@ -59,6 +60,7 @@ class Cell:
         return f"<div>{'<br/>'.join(lines)}</div>{picture}"
 
     def text(self, seen: Seen) -> str:
+        """The same in lines, for what shows no HTML."""
         where = f" ({self._link})" if self._link else ""
         results = f"Results: {self._place}" if self._place else ""
         lines = [f"{self._title}{where}: {sentence(seen)}", seen.problem, self._note, results, plot.text(seen)]

@@ -102,6 +102,7 @@ def describe(way: Way) -> str:
 
 
 def short(size: int) -> str:
+    """Bytes as "512 B", "1.5 KiB", "20.0 MiB" or "3.2 GiB"."""
     value = float(size)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

@@ -54,16 +54,18 @@ class Local:
         return path.stat().st_size if path.exists() else 0
 
     def wait(self) -> None:
+        """Until its process has ended, LOOK_S at most."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LOOK_S)
 
     def look(self) -> Seen:
+        """Reads what its journal and its log have since the last look, and prints the log. "failed" where it ended without a word."""
         ended = self._process.poll() is not None  # before its last lines are read
         batch = journal.read(self._journal, self._offset, final=ended)
         while batch.end_offset > self._offset:
             self._offset = batch.end_offset
             for line in batch.lines:
-                self._take(line)
+                self._apply_event(line)
             batch = journal.read(self._journal, self._offset, final=ended)
         self._stream()
         if ended:  # not before: much may follow the last line of the journal
@@ -72,7 +74,7 @@ class Local:
                 self._seen.reason = self._last_line or f"its process ended with status {self._process.returncode}"
         return self._seen
 
-    def _take(self, line: journal.Line) -> None:
+    def _apply_event(self, line: journal.Line) -> None:
         event, seen = line.event, self._seen
         if isinstance(event, journal.Started):
             seen.epochs, seen.steps = event.epochs, event.epochs * event.steps_per_epoch
@@ -113,6 +115,7 @@ class Local:
         self._process.wait()
 
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:  # noqa: ARG002
+        """The file in its results; None where it has left none. Nothing is put into `scratch`."""
         found = model_files.stopped_path(self.folder) if stopped else model_files.final_path(self.folder)
         return found if found.exists() else None
 

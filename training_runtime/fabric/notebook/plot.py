@@ -42,13 +42,13 @@ def _panel(name: str, curves: list[Curve], steps: int | None) -> str:
     room = (high - low) or abs(high) or 1.0
     inner_width, inner_height = WIDTH - LEFT - 12, HEIGHT - TOP - BOTTOM
 
-    def place(step: float, value: float) -> str:
+    def point_at(step: float, value: float) -> str:
         return f"{LEFT + inner_width * step / right:.1f},{TOP + inner_height * (1 - (value - low) / room):.1f}"
 
     legend = "   ".join(
         f'<tspan fill="{COLOURS.get(curve.group, "#555")}">{curve.group} {curve.values[-1]:.4g}</tspan>' for curve in curves
     )
-    lines = "".join(_line([place(*point) for point in found], COLOURS[group]) for group, found in points.items() if found)
+    lines = "".join(_line([point_at(*point) for point in found], COLOURS[group]) for group, found in points.items() if found)
     bottom = TOP + inner_height
     return (
         f'<text x="{LEFT}" y="16" fill="#24292f" xml:space="preserve"><tspan font-weight="600">{escape(name)}</tspan>   {legend}</text>'
@@ -74,6 +74,7 @@ def text(seen: Seen, *, width: int = 40) -> str:
 
 
 def bars(values: list[float]) -> str:
+    """A character a value, from the lowest to the highest of them; "" for none."""
     if not values:
         return ""
     low, room = min(values), (max(values) - min(values)) or 1.0

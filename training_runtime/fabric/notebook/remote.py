@@ -101,6 +101,7 @@ class Remote:
         return path if self._client.save(self.name, path, file=f"{MODEL}/{name}") else None
 
     def save(self, target: Path) -> None:
+        """The results as a zip at `target`. UserError where it has left none."""
         if not self._client.save(self.name, target):
             raise UserError(f"download: {self.title} has left no model; its page is {self.link}")
 
@@ -113,6 +114,7 @@ class Remote:
 
 
 def read(job: dict[str, Any]) -> Seen:
+    """The studio's answer about a run. NoAnswer where it lacks something."""
     try:
         return Seen(
             state=str(job["runState"]),
@@ -129,6 +131,7 @@ def read(job: dict[str, Any]) -> Seen:
 
 
 def of_rows(rows: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, str], Curve]:
+    """Curves by (group, name), of rows {"iteration": step, "ml_metrics": {name: value}} by group."""
     seen = Seen()
     for group, found in rows.items():
         for row in found:

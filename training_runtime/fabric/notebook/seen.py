@@ -36,9 +36,11 @@ class Seen:
 
     @property
     def ended(self) -> bool:
+        """Whether the state is one after which nothing comes."""
         return self.state in ENDED
 
     def add(self, group: str, step: int, values: Mapping[str, float]) -> None:
+        """A point at `step` for the curve of each name of `group`."""
         for name, value in values.items():
             curve = self.curves.setdefault((group, name), Curve(group, name))
             curve.steps.append(step)

@@ -6,12 +6,13 @@ The cell waits in the kernel's main thread, in pieces that an interrupt ends; th
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,12 +24,13 @@ from edt_client.studio import Client
 from training_runtime.elastic.driver.outcome import TrainingFailed
 from training_runtime.elastic.job import schedulers_of
 from training_runtime.errors import UserError
-from training_runtime.fabric import download, frameworks
+from training_runtime.fabric import frameworks
 from training_runtime.fabric.notebook import packing, remote
 from training_runtime.fabric.notebook.cell import Cell
 from training_runtime.fabric.notebook.local import Local
 from training_runtime.fabric.notebook.remote import Remote
 from training_runtime.fabric.notebook.seen import Seen, ordered
+from training_runtime.fabric.notebook.training import Training
 
 # What FabricModel is made of: parameters that are kept under their names, beside user_callback.
 MADE: tuple[str, ...] = ("model", "datasets_function", "loss_function", "optimizer", "metrics", "save_to_onnx", "fn_batch_collate")
@@ -54,7 +56,8 @@ class Trainer(Protocol):
     def wait(self) -> None:
         """For a moment. KeyboardInterrupt where the cell is interrupted."""
 
-    def look(self) -> Seen: ...
+    def look(self) -> Seen:
+        """How it is now. UserError where that cannot be known any more."""
 
     def stop(self) -> str:
         """Ask it to stop; a line for the cell."""
@@ -65,35 +68,8 @@ class Trainer(Protocol):
     def weights(self, scratch: Path, *, stopped: bool) -> Path | None:
         """The file of the weights, which may be in `scratch`."""
 
-    def log_tail(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Training:
-    """How it went. `history`: lists of (step, value) by "train loss", "test accuracy" and so on. `run`, `url`: of the studio; `folder`: the
-    results on this machine. Holds no token: the studio is named anew when it is asked again."""
-
-    state: str
-    step: int
-    epoch: int
-    history: Mapping[str, list[tuple[int, float]]] = field(repr=False)
-    run: str = ""
-    url: str = ""
-    folder: str = ""
-
-    def download(self, out_dir: str | os.PathLike[str] | None = None) -> Path:
-        """The results' folder `model` as a zip in `out_dir`, or else in the folder for temporary files."""
-        if self.folder:
-            path = download.save(Path(self.folder), out_dir)
-        else:
-            path = download.path_of(Path(self.run), out_dir)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            studio = _call(lambda: credentials.named(os.environ))
-            if studio is None:
-                raise UserError(f"download: no studio is named any more; the results are on {self.url}")
-            _call(lambda: Remote(Client(studio), self.run, self.url).save(path))
-        print(f"Save model:  {path}", flush=True)
-        return path
+    def log_tail(self) -> str:
+        """The last lines of its log, for an error; "" where the cell has them, or they cannot be had."""
 
 
 def train(fabric: Any, called: Mapping[str, Any], results: Callable[[], Path]) -> Training:
@@ -182,7 +158,7 @@ def _take_weights(fabric: Any, trainer: Trainer, seen: Seen, scratch: Path) -> s
     except pickle.UnpicklingError as error:
         raise UserError(NOT_PLAIN.format(error)) from error
     try:
-        frameworks.parts(fabric, fabric.backend, seed=0, batch_size=1).model.load_state_dict(state)
+        frameworks.training_components(fabric, fabric.backend, seed=0, batch_size=1).model.load_state_dict(state)
     except RuntimeError as error:
         raise UserError(f"the weights of {trainer.title.lower()} are not those of this model: {error}") from error
     return TAKEN.format(seen.step)
@@ -190,8 +166,18 @@ def _take_weights(fabric: Any, trainer: Trainer, seen: Seen, scratch: Path) -> s
 
 def _training_of(trainer: Trainer, seen: Seen) -> Training:
     history = {f"{curve.group} {curve.name}": list(zip(curve.steps, curve.values, strict=True)) for curve in ordered(seen)}
-    run = trainer.name if isinstance(trainer, Remote) else ""
-    return Training(seen.state, seen.step, seen.epoch, history, run=run, url=trainer.link, folder=trainer.place)
+    done = Training(seen.state, seen.step, seen.epoch, history, url=trainer.link, folder=trainer.place)
+    if not isinstance(trainer, Remote):
+        return done
+    return dataclasses.replace(done, run=trainer.name, fetch=partial(_fetch, trainer.name, trainer.link))
+
+
+def _fetch(run: str, url: str, path: Path) -> None:
+    """The results of a run of the studio, as a zip at `path`."""
+    studio = _call(lambda: credentials.named(os.environ))
+    if studio is None:
+        raise UserError(f"download: no studio is named any more; the results are on {url}")
+    _call(lambda: Remote(Client(studio), run, url).save(path))
 
 
 def _call(do: Callable[[], T]) -> T:

@@ -182,7 +182,7 @@ class _Work:
         if made.is_symlink() or not made.is_dir():
             raise Failed("The environment could not be built: its folder was replaced while it was.")
         # Only uv has been at work as the trusted box's user, and links to its cache stay its own: nobody else could link to them otherwise.
-        size_bytes = built_files.take(made, chown=self.box is not self.spec.trusted)
+        size_bytes = built_files.make_read_only(made, chown=self.box is not self.spec.trusted)
         facts = {"size_bytes": size_bytes, "requirements": self.spec.requirements, "lock": lock, "base": self.base.words}
         fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

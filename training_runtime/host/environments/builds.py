@@ -167,7 +167,7 @@ class Environments:
             return
         log.info("an environment is being built key=%s pid=%d", each.wish.key[:12], process.pid)
         os.set_blocking(process.stdout.fileno(), False)
-        self._node.watch(process.stdout, functools.partial(self._on_said, each))
+        self._node.watch(process.stdout, functools.partial(self._on_output, each))
 
     def _spec_of(self, wish: WantedEnvironment) -> BuildSpec:
         settings, own = self._settings.building, network.settings(self._own, prefix=sys.prefix)
@@ -205,7 +205,7 @@ class Environments:
             free_bytes=self._settings.marks.low,
         )
 
-    def _on_said(self, each: _Build, _mask: int) -> None:
+    def _on_output(self, each: _Build, _mask: int) -> None:
         process = each.process
         if process is None or process.stdout is None:
             return

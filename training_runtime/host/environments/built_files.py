@@ -15,7 +15,7 @@ def give(folder: Path, uid: int) -> None:
     os.chown(folder, uid, uid)
 
 
-def take(folder: Path, *, chown: bool) -> int:
+def make_read_only(folder: Path, *, chown: bool) -> int:
     """Everybody can read the folder and all in it, and only the owner write there: this process' user, or with `chown` false who has made
     it; its size in bytes. Links lead nowhere."""
     size = 0

@@ -154,10 +154,10 @@ class DiskWatch:
         os.set_blocking(process.stdout.fileno(), False)
         made = _Measurer(process, disk)
         self._measurers.append(made)
-        self._node.watch(process.stdout, functools.partial(self._on_said, made))
+        self._node.watch(process.stdout, functools.partial(self._on_output, made))
         return made
 
-    def _on_said(self, each: _Measurer, _mask: int) -> None:
+    def _on_output(self, each: _Measurer, _mask: int) -> None:
         assert each.process.stdout is not None
         try:
             piece = os.read(each.process.stdout.fileno(), 1 << 16)
@@ -172,10 +172,10 @@ class DiskWatch:
         said, each.said = json.loads(each.said), b""
         run, each.run = each.run, None
         if run is not None:
-            self._take(each, run, said)
+            self._record_measurement(each, run, said)
         self.due = time.monotonic()  # another one may be waiting
 
-    def _take(self, each: _Measurer, run: LiveRun, said: dict[str, object]) -> None:
+    def _record_measurement(self, each: _Measurer, run: LiveRun, said: dict[str, object]) -> None:
         took_s, disk = float(str(said.pop("took_s"))), look(self._runs)
         if "problem" in said or disk is None or run.phase not in _MEASURED:  # its folder is gone, say, which `ending.look_at` finds
             self._not_before[run] = time.monotonic() + AGAIN_S

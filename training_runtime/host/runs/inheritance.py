@@ -49,7 +49,7 @@ def _open_in(folder: int, name: str, flags: int) -> int:
         os.close(folder)
 
 
-def take(descriptor: int, result: Path) -> None:
+def copy_inherited(descriptor: int, result: Path) -> None:
     """Make it this run's own; whole or not at all."""
     beside = result / _FOLDER / f".{_INHERITED}"
     with open(descriptor, "rb") as source, open(beside, "wb") as target:

@@ -201,7 +201,7 @@ def _settle_in(launch: Launch) -> None:
     enter.enter(launch.box)
     _make_folders(launch, result)
     if inherited is not None:
-        inheritance.take(inherited, result)
+        inheritance.copy_inherited(inherited, result)
     workdir.make(Path(launch.code), Path(launch.work_dir))
     _link_temporary(launch, result)
     _take_console(Path(launch.log_dir, "console.log"))

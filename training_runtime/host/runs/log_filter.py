@@ -81,7 +81,7 @@ class LogFilter:
 
     def _read_control(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 2)
-        if message == console.LOG and len(fds) == 2 and self._take(*fds):
+        if message == console.LOG and len(fds) == 2 and self._add_log(*fds):
             return
         if message == console.SETTLE:
             self._drain()
@@ -90,7 +90,7 @@ class LogFilter:
         if not message:
             self._poll.unregister(self._control.fileno())
 
-    def _take(self, pipe: int, file: int) -> bool:
+    def _add_log(self, pipe: int, file: int) -> bool:
         if len(self._logs) >= MOST_LOGS or not stat.S_ISFIFO(os.fstat(pipe).st_mode) or not stat.S_ISREG(os.fstat(file).st_mode):
             return False
         if not self._logs:  # by this the shim tells a host that knows nothing whose it is

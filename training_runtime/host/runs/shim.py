@@ -19,7 +19,7 @@ from training_runtime.host.sandbox import kernel
 _EXIT_BYTES = 8
 
 
-def keep(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
+def run_shim(gate: socket.socket, listener: socket.socket, exit_file: Path) -> None:
     """Forks the driver and returns when every process of the run is gone; `exit_file` then holds the driver's exit code (-N: signal N)."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

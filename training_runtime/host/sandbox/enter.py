@@ -28,7 +28,7 @@ def enter(box: Box) -> None:
     network.enter(box.reach, opened=box.opened, closed=box.closed)  # who gives it a way out of the machine sees all of the machine
     if box.private:
         kernel.private_namespaces()
-        rootfs.enter(rootfs.layout(_shown(box)), temporary=box.own_tmp and not box.later)
+        rootfs.enter(rootfs.layout(_visible_paths(box)), temporary=box.own_tmp and not box.later)
     network.settle(box.reach, own_mounts=box.private)
     if box.later and box.uid is not None:
         own_folder.prepare(box.later, uid=box.uid, own_tmp=box.own_tmp)
@@ -46,7 +46,7 @@ def enter(box: Box) -> None:
         seccomp.install()
 
 
-def _shown(box: Box) -> Iterator[tuple[str, rootfs.Use]]:
+def _visible_paths(box: Box) -> Iterator[tuple[str, rootfs.Use]]:
     """What there is in the box's own root, beside /proc and shared memory: what Landlock leaves open where there is Landlock."""
     services = (SOCKETS,) if box.services else ()
     for path in (*box.execute, *_KERNEL[1:], *(f"/etc/{name}" for name in ETC), *box.read, *services):

@@ -124,16 +124,16 @@ def _build(plan: Layout, *, temporary: bool) -> None:
             _show(path, use, source)
     for path, target in (*plan.links, *_DEVICE_LINKS.items()):
         with contextlib.suppress(FileExistsError):
-            _place(path).parent.mkdir(parents=True, exist_ok=True)
-            _place(path).symlink_to(target)
+            _path_in_root(path).parent.mkdir(parents=True, exist_ok=True)
+            _path_in_root(path).symlink_to(target)
     for folder in (SHARED_MEMORY, PROCESSES, *((TEMPORARY,) if temporary else ())):
-        _place(folder).mkdir(parents=True, exist_ok=True)
-    kernel.mount_private_shared_memory(str(_place(SHARED_MEMORY)))
+        _path_in_root(folder).mkdir(parents=True, exist_ok=True)
+    kernel.mount_private_shared_memory(str(_path_in_root(SHARED_MEMORY)))
     try:
-        kernel.mount_proc_without_others(str(_place(PROCESSES)))
+        kernel.mount_proc_without_others(str(_path_in_root(PROCESSES)))
     except OSError:  # some containers allow none; noted by the probe
         with opened(PROCESSES) as source:
-            kernel.bind_mount(source, str(_place(PROCESSES)), whole=True)
+            kernel.bind_mount(source, str(_path_in_root(PROCESSES)), whole=True)
 
 
 @contextlib.contextmanager
@@ -145,12 +145,12 @@ def opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _place(path: str) -> Path:
+def _path_in_root(path: str) -> Path:
     return Path(_BASE, path.lstrip("/"))
 
 
 def _show(path: str, use: Use, source: int) -> None:
-    place = _place(path)
+    place = _path_in_root(path)
     if not place.exists():
         if Path(f"/proc/self/fd/{source}").is_dir():
             place.mkdir(parents=True)

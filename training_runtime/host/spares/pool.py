@@ -283,7 +283,7 @@ def _show(made: Spare, request: Launch, writes: int) -> NoReturn:
     """In a child of the host."""
     try:
         assert made.namespace is not None
-        own_folder.show(made.namespace, spare.shown_to(request), result=request.spec.result_dir, uid=made.uid)
+        own_folder.show(made.namespace, spare.visible_paths(request), result=request.spec.result_dir, uid=made.uid)
         os.write(writes, _SHOWN)
     except BaseException as error:
         os.write(writes, str(error)[:1000].encode() or b"?")

@@ -175,7 +175,7 @@ def _is_name(name: str) -> bool:
     return len(name) <= _NAME_LENGTH and all(part.isidentifier() for part in name.split("."))
 
 
-def shown_to(request: Launch) -> tuple[tuple[str, Use], ...]:
+def visible_paths(request: Launch) -> tuple[tuple[str, Use], ...]:
     """What the run sees of the machine beside what its spare process has seen, and its own folder."""
     data = (request.spec.data_dir,) if request.spec.data_dir else ()
     devices = tuple(path for path in enter.devices() if path not in enter.HARMLESS_DEVICES)

@@ -73,7 +73,7 @@ def _fork(gate: int, listener: int, *, exit_file: str) -> None:
         return  # the gate closes, by which the host learns that there is no driver
     if child == 0:
         try:
-            shim.keep(socket.socket(fileno=gate), socket.socket(fileno=listener), Path(exit_file))
+            shim.run_shim(socket.socket(fileno=gate), socket.socket(fileno=listener), Path(exit_file))
         finally:
             os._exit(1)
 

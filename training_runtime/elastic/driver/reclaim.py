@@ -1,21 +1,31 @@
-"""Decides which workers keep a slot that was asked back for too long: facts in, decision out. Pure, standard library only.
+"""What happens when a slot is asked back from a running training: facts in, decision out. Pure, standard library only.
 
-A worker leaves at a step boundary, and user code decides when that is: a step may take minutes, a callback may block. Others wait for the
-slot. So a worker that is still there after a grace period is ended, which costs the others the step in flight. It gets longer if nobody
-else holds the state, because all progress since the last checkpoint would be lost. A worker that is writing or sending the state has until
-it makes no more progress.
+The host lists the slots that the run may use (`host_link`; `Coordinator.desired`). `split` says which members are on a slot that is not
+among them any more. `membership` puts these in no further generation: at the next step boundary they hand their state over where nobody
+else has it (`worker.lifecycle`), say so and exit. Once the fork server has reaped one, the driver holds its slot no longer
+(`Coordinator._tell_holding`), and the host has it for the next run.
+
+User code decides when a step ends: a step may take minutes, a callback may block, and others wait for the slot. So a worker that is still
+there after a `GracePeriod` is ended, which costs the others the step in flight. It is longer if nobody else holds the state, because all
+progress since the last checkpoint would be lost. A worker that is writing or sending the state has until it makes no more progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 GRACE_S = 30.0
 LAST_TIMES = 4.0  # as long where no other member stays
-UNSEEN_S = (
-    0.5  # from one look to the next; what is longer, the driver was away itself (it waits for room on a disk, too), and nobody is blamed
-)
+UNSEEN_S = 0.5  # from one look to the next; if it is longer, the driver was away itself (it may wait for room on a disk): nobody is blamed
+
+
+def split(members: Iterable[int], slots: Mapping[int, int], usable: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Worker ids of the `members` that stay, and of those that leave, in their order. `slots`: slot by worker id; who has none (its process
+    is gone) leaves. `usable`: the slots that the run may still use."""
+    members = tuple(members)
+    stay = tuple(worker_id for worker_id in members if slots.get(worker_id) in usable)
+    return stay, tuple(worker_id for worker_id in members if worker_id not in stay)
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,7 @@ class Holder:
     beat: int
 
 
-class Release:
+class GracePeriod:
     """`grace_s` from the moment at which a slot was asked back."""
 
     def __init__(self, grace_s: float) -> None:

@@ -18,10 +18,11 @@ Metric = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class Parts:
+class TrainingComponents:
     """`metrics` None: accuracy is found out where the task is a classification; `measures` instead where they are sums. `script_objects`:
-    model and optimizer as the script's callbacks know them, and `shown` is around whatever uses these. `files`: ending -> writes the model
-    to a path that ends so, beside the .pth files. `collate`: where the script has none. `no_onnx`: why it is not exported."""
+    model and optimizer as the script's callbacks know them, and `sync_script_objects` is around whatever uses these. `files`: ending
+    -> writes the model to a path that ends so, beside the .pth files. `collate`: where the script has none. `no_onnx`: why it is not
+    exported."""
 
     model: nn.Module
     loss: Callable[[Any, Any], torch.Tensor]
@@ -29,7 +30,7 @@ class Parts:
     metrics: Sequence[Metric] | None = None
     measures: Measures | None = None
     script_objects: tuple[Any, Any] | None = None
-    shown: Callable[[], AbstractContextManager[None]] = nullcontext
+    sync_script_objects: Callable[[], AbstractContextManager[None]] = nullcontext
     files: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     collate: Callable[[list[Any]], Any] | None = None
     no_onnx: str = ""

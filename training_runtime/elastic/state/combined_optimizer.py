@@ -12,7 +12,7 @@ import torch
 from training_runtime.errors import UserError
 
 
-class Several(torch.optim.Optimizer):
+class CombinedOptimizer(torch.optim.Optimizer):
     """`step` steps all of them. UserError where two hold the same parameter."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
