@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import NamedTuple
 
 _GENERATION = ("cpu family", "model", "CPU implementer", "CPU part")  # of x86-64; of Arm, which has no model name
+_GPUS = Path("/proc/driver/nvidia/gpus")
 _VECTORS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve", "sve2")
 
 
@@ -29,10 +31,24 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return f"{fields.get('model name', platform.machine())} ({', '.join((generation, *(v for v in _VECTORS if v in able)))})"
 
 
-def gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
+class Gpu(NamedTuple):
+    """`minor`: of its device file. `uuid`: as CUDA_VISIBLE_DEVICES takes it; question marks where the driver has not started it."""
+
+    minor: int
+    model: str
+    uuid: str
+
+
+def gpus(folder: Path = _GPUS) -> tuple[str, ...]:
     """Model names in the order of their minor numbers, which is the driver's own order."""
+    return tuple(gpu.model for gpu in gpu_list(folder))
+
+
+def gpu_list(folder: Path = _GPUS) -> tuple[Gpu, ...]:
+    """In the same order: the place in it is the GPU's number."""
     found = []
     for information in folder.glob("*/information"):
         fields = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
-        found.append((int(fields.get("Device Minor", "0")), fields.get("Model", "NVIDIA GPU").strip()))
-    return tuple(model for _, model in sorted(found))
+        model, uuid = fields.get("Model", "NVIDIA GPU").strip(), fields.get("GPU UUID", "").strip()
+        found.append(Gpu(int(fields.get("Device Minor", "0")), model, uuid))
+    return tuple(sorted(found))

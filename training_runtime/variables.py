@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 LEAST_SECRET = 4  # characters of a line of a secret: shorter ones would be hidden all over a log, and so are not hidden
+GPU_UUIDS = "EDT_GPU_UUIDS"  # of a machine's GPUs, by number, where runs can open those of their slots alone
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LONGEST_NAME = 200
 _PREFIXES = ("LD_", "PYTHON", "DYLD_", "BASH_FUNC_", "GCONV_", "MALLOC_")
@@ -61,6 +62,7 @@ _OTHER_CODE = frozenset(
         "EDT_ADDRESS",
         "EDT_NETWORK",
         "EDT_RELEASE_GRACE_S",
+        GPU_UUIDS,
         "CUDA_VISIBLE_DEVICES",
         "CUDA_DEVICE_ORDER",
         "PYTORCH_NVML_BASED_CUDA_CHECK",

@@ -138,6 +138,7 @@ GROUPS_OF_ATTACKS: dict[int, Tried] = {
             "host/test_box_seccomp.py",
             "host/test_box_groups.py",
             "host/test_box_disk.py",
+            "host/test_box_devices.py",
             "attack/test_box.py",
             "attack/test_weak.py",
         ),

@@ -12,7 +12,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from training_runtime.elastic.processes import script, warm, worker_context
 from training_runtime.elastic.state import optimizers
+from training_runtime.elastic.torchrun import workers
 from training_runtime.elastic.worker import compute
+from training_runtime.protocol import SlotRef
 
 
 @pytest.mark.parametrize("touched", [True, False])
@@ -53,6 +55,24 @@ def test_a_worker_sees_the_gpu_of_its_slot_alone(monkeypatch, kind, in_studio, b
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
     assert worker_context.visible_gpu(kind, 1, in_studio=in_studio) == after
+
+
+@pytest.mark.parametrize(("in_studio", "index", "seen"), [(True, 1, "GPU-bb"), (True, 7, "7"), (False, 1, "3")])
+def test_where_not_every_gpu_can_be_opened_it_is_named_by_its_uuid(monkeypatch, in_studio, index, seen):
+    monkeypatch.setenv("EDT_GPU_UUIDS", "GPU-aa,GPU-bb")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert worker_context.visible_gpu("gpu", index, in_studio=in_studio) == seen
+    assert worker_context.visible_gpu("cpu", index, in_studio=in_studio) == ""
+
+
+def test_a_script_on_several_slots_is_told_each_of_their_gpus_once(monkeypatch):
+    slots = [
+        SlotRef(10 + place, "here", index, device) for place, (index, device) in enumerate([(1, "gpu"), (0, "gpu"), (1, "gpu"), (0, "cpu")])
+    ]
+    monkeypatch.delenv("EDT_GPU_UUIDS", raising=False)
+    assert workers.gpus(slots) == ["1", "0"]
+    monkeypatch.setenv("EDT_GPU_UUIDS", "GPU-aa,GPU-bb")
+    assert workers.gpus(slots) == ["GPU-bb", "GPU-aa"]
 
 
 @pytest.mark.parametrize(("options", "counts_on"), [({}, "cpu"), ({"capturable": True}, "meta"), ({"fused": True}, "meta")])

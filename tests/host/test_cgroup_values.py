@@ -324,6 +324,7 @@ def test_a_group_that_may_not_be_changed_is_left_as_it_was(tmp_path: Path) -> No
         ("EDT_RUN_MEMORY=half", "is not a number"),
         ("EDT_RUN_MEMORY=-1", "must not be negative"),
         ("EDT_RUN_PROCESSES=3", "must be at least 16"),
+        ("EDT_SANDBOX_DEVICES=yes", "1, or 0 for none"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_with_a_sentence(setting: str, words: str, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_no_process_sees_a_gpu_before_its_slot_is_known() -> None:
         "HOME",
         "EDT_SANDBOX",
         "EDT_ADDRESS",
+        "EDT_GPU_UUIDS",
         "EDT_RELEASE_GRACE_S",
         "A.b",
         "A-B",

@@ -15,7 +15,7 @@ from training_runtime.host.meter import node_facts
 from training_runtime.host.runs import fabric
 from training_runtime.host.runs.journals import has_trained, journal_size, outcome_in_journal
 from training_runtime.host.sandbox.levels import Abilities
-from training_runtime.processor import gpus, processor
+from training_runtime.processor import Gpu, gpu_list, gpus, processor
 
 
 def test_gpus_are_listed_in_the_drivers_order(tmp_path: Path) -> None:
@@ -25,6 +25,7 @@ def test_gpus_are_listed_in_the_drivers_order(tmp_path: Path) -> None:
         (tmp_path / bus / "information").write_text(text)
     assert gpus(tmp_path) == ("NVIDIA A100-SXM4-80GB", "NVIDIA H200")
     assert gpus(tmp_path / "nothing") == ()
+    assert gpu_list(tmp_path)[0] == Gpu(0, "NVIDIA A100-SXM4-80GB", "GPU-1:2")
 
 
 def test_a_node_knows_its_processors_memory_and_torch() -> None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from training_runtime import storage
+from training_runtime import processor, storage
 from training_runtime.errors import HostBusy
 from training_runtime.host import adoption, state
 from training_runtime.host.meter import disk_values, disk_watch, node_facts
@@ -101,7 +101,11 @@ def _groups(settings: Settings) -> Groups:
     if policy.mode == "off":
         return Groups()
     return cgroup_bases.begin(
-        settings.folder, memory=policy.run_memory, processes=policy.max_processes, machine_bytes=node_facts.memory_bytes()
+        settings.folder,
+        memory=policy.run_memory,
+        processes=policy.max_processes,
+        machine_bytes=node_facts.memory_bytes(),
+        devices=tuple(gpu.minor for gpu in processor.gpu_list()) if policy.devices else None,
     )
 
 

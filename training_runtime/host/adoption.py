@@ -92,6 +92,7 @@ def _remember(record: SavedRun, now: float) -> LiveRun:
     run.stop_asked_at = now if record.stop_asked else None
     run.busy_s, run.counted_s = record.busy_s, record.counted_s
     run.remote, run.losses, run.spare = record.remote, record.losses, record.spare
+    run.slots = {slot.id: slot for slot in record.gpus}
     run.journal_bytes = 0 if run.remote else journal_size(run.result_dir)
     run.began_at, run.ended_at = now - processes.age_s(run.start_ticks), now
     with contextlib.suppress(OSError):

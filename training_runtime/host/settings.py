@@ -198,6 +198,7 @@ def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
         network=_network(environment),
         opened=_networks(environment, "EDT_RUN_NETWORK_ALLOW"),
         closed=_networks(environment, "EDT_RUN_NETWORK_DENY"),
+        devices=_devices(environment),
     )
 
 
@@ -207,6 +208,13 @@ def _network(environment: Mapping[str, str]) -> network.Mode:
     if mode not in modes:
         raise ValueError(f"EDT_RUN_NETWORK={mode!r}: one of best-effort, required, shared")
     return modes[mode]
+
+
+def _devices(environment: Mapping[str, str]) -> bool:
+    said = environment.get("EDT_SANDBOX_DEVICES", "")
+    if said not in ("", "0", "1"):
+        raise ValueError(f"EDT_SANDBOX_DEVICES={said!r}: 1, or 0 for none")
+    return said == "1"
 
 
 def _networks(environment: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from training_runtime.errors import ProtocolError
 from training_runtime.host.reconcile import Phase
-from training_runtime.protocol import Worker
+from training_runtime.protocol import SlotRef, Worker
 from training_runtime.records import build
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class SentMembers:
 @dataclass(frozen=True)
 class SavedRun:
     """A run as it was last known; fields as in `live.LiveRun`. A field that is added gets a default: the next version must find this one's
-    runs."""
+    runs. `gpus`: those of its slots that have one."""
 
     run: int
     attempt: int
@@ -57,6 +57,7 @@ class SavedRun:
     remote: bool = False
     losses: int = 0
     spare: str = ""
+    gpus: tuple[SlotRef, ...] = ()
 
 
 @dataclass(frozen=True)

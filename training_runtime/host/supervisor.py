@@ -100,6 +100,7 @@ class Supervisor:
         wake_at = self._settle()
         self._launcher.look_at_spares(time.monotonic())
         slots = {run.group: len(run.holding()) for run in self._node.runs.values() if run.phase != "ended"}
+        self._node.groups.settle_gpus({run.group: run.gpus() for run in self._node.runs.values() if run.phase != "ended"})
         self._node.groups.settle(slots | self._environments.groups() | self._launcher.spares.groups())
         self._tell_subscribers(time.monotonic())
         return wake_at

@@ -14,6 +14,7 @@ import torch
 from training_runtime import console
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.commands import Fork
+from training_runtime.elastic.processes.gpu_names import gpu_name
 from training_runtime.elastic.processes.report_socket import Inbox, Outbox
 from training_runtime.elastic.processes.reports import Report
 
@@ -90,11 +91,13 @@ class WorkerContext:
 
 
 def visible_gpu(kind: str, index: int, *, in_studio: bool) -> str:
-    """What CUDA_VISIBLE_DEVICES says in a worker: the GPU of its slot, by its number on the machine or by its place among those that a
-    person left us; none where the slot has none."""
+    """What CUDA_VISIBLE_DEVICES says in a worker: the GPU of its slot, as the studio names it (see `gpu_names`), or by its place among
+    those that a person left us; none where the slot has none."""
     if kind != "gpu":
         return ""
-    seen = "" if in_studio else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if in_studio:
+        return gpu_name(index)
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return seen.split(",")[index].strip() if seen else str(index)
 
 

@@ -22,6 +22,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from training_runtime import console, storage
 from training_runtime.crashes import ended_how
 from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.gpu_names import gpu_name
 from training_runtime.protocol import RunSpec, SlotRef, Worker
 
 ADDRESS = "127.0.0.1"  # all workers of a run are on one machine
@@ -223,8 +224,8 @@ def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int
 
 
 def gpus(slots: Iterable[SlotRef]) -> list[str]:
-    """The numbers of their GPUs, by rank; each once, since CUDA takes no number twice."""
-    return list(dict.fromkeys(str(slot.index) for slot in slots if slot.device == "gpu"))
+    """Their GPUs as CUDA_VISIBLE_DEVICES names them, by rank; each once, since CUDA takes none twice."""
+    return list(dict.fromkeys(gpu_name(slot.index) for slot in slots if slot.device == "gpu"))
 
 
 def by_cause(failed: Iterable[WorkerProcess]) -> list[WorkerProcess]:

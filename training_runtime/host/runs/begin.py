@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training_runtime import journal, storage
+from training_runtime import journal, processor, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import sockets
 from training_runtime.host.node import Node
@@ -31,9 +31,14 @@ from training_runtime.host.settings import Settings
 from training_runtime.host.sockets import LineSocket
 from training_runtime.protocol import RunSpec
 from training_runtime.records import build
+from training_runtime.variables import GPU_UUIDS
 
 log = logging.getLogger(__name__)
 _MAX_TRIES = 5
+_NO_UUID = (
+    "NVIDIA's driver tells no UUID of a GPU that it has not started, and by that a worker is told its own where EDT_SANDBOX_DEVICES is on: "
+    "have the GPUs started for good (nvidia-persistenced, or nvidia-smi -pm 1)"
+)
 _LONG_PATH_BYTES = 60  # multiprocessing makes sockets some 32 bytes deeper in TMPDIR, and their addresses hold 107
 
 
@@ -223,13 +228,24 @@ def _temporary(spec: RunSpec, box: levels.Box) -> str:
 
 
 def _add_settings(variables: dict[str, str], spec: RunSpec, settings: Settings) -> None:
-    """What the run's driver must know of the settings of its machine."""
+    """What the run's driver must know of the settings of its machine. Raises SandboxRefused."""
     if settings.slots is not None:
         variables["EDT_NODE_SLOTS"] = str(settings.slots)
     if spec.release_grace_s:
         variables["EDT_RELEASE_GRACE_S"] = f"{spec.release_grace_s:g}"
+    if settings.policy.devices and (uuids := _uuids()):
+        variables[GPU_UUIDS] = uuids
     variables["EDT_DISK_LOW_BYTES"] = str(settings.marks.low)
     variables.setdefault("EDT_CHECKPOINT_MINUTES", f"{settings.checkpoint_minutes:g}")
+
+
+def _uuids() -> str:
+    """Of this machine's GPUs: CUDA numbers only those that it can open, so a worker is told its own by a name that nobody else's opening
+    changes. Raises SandboxRefused."""
+    found = [gpu.uuid for gpu in processor.gpu_list()]
+    if any(not uuid or "?" in uuid for uuid in found):
+        raise SandboxRefused(_NO_UUID)
+    return ",".join(found)
 
 
 def _check_places(spec: RunSpec) -> None:

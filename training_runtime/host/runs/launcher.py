@@ -24,6 +24,10 @@ from training_runtime.host.spares.pool import Spares
 from training_runtime.host.spares.warm_handle import WarmProcess
 
 _LOOK_S = 0.5
+_NO_WALL = (
+    "EDT_SANDBOX_DEVICES asks that a run can open the GPUs of its slots alone, and on this machine it could open all of them. The notes of "
+    "the machine's page say what is missing"
+)
 
 
 class Launcher:
@@ -73,6 +77,8 @@ class Launcher:
             begin.launch(self._node, run, request, self.warm.fork)
 
     def _compose(self, run: LiveRun, packages: Path | None) -> Launch:
+        if self._settings.policy.devices and not self._node.groups.keep_devices:
+            raise SandboxRefused(_NO_WALL)
         return begin.compose(run, settings=self._settings, abilities=self._abilities, warm=self._variables, packages=packages)
 
     def look_at_spares(self, now: float) -> None:

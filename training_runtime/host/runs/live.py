@@ -111,6 +111,11 @@ class LiveRun:
     def holding(self) -> tuple[int, ...]:
         return holding(self.phase, [(t.revision, t.slots) for t in self.told], [w.slot for w in self.workers])
 
+    def gpus(self) -> frozenset[int]:
+        """The numbers of those on which a process of the run may be, or come to be."""
+        held = (self.slots[slot] for slot in self.holding() if slot in self.slots)
+        return frozenset(slot.index for slot in held if slot.device == "gpu")
+
     def seen(self) -> SeenRun:
         return SeenRun(
             run=self.run,
@@ -228,6 +233,7 @@ class LiveRun:
             remote=self.remote,
             losses=self.losses,
             spare=self.spare,
+            gpus=tuple(slot for slot in self.slots.values() if slot.device == "gpu"),
         )
 
 

@@ -61,6 +61,7 @@ def tell(node: Node, run: LiveRun, told: TellMembers, *, revision: int) -> None:
         # The host may change its mind between two snapshots of the studio: by the number the driver knows what is new.
         revision = max(revision, run.told[-1].revision + 1)
     run.told.append(SentMembers(revision, ids))
+    run.slots |= {slot.id: slot for slot in slots}
     if not node.save() and slots:
         run.told.pop()
         return
@@ -69,7 +70,17 @@ def tell(node: Node, run: LiveRun, told: TellMembers, *, revision: int) -> None:
     run.evicted_at = run.evicted_at if run.asked_back.keys() & asked_back.keys() else None
     run.members, run.reason, run.asked_back = slots, reason, asked_back
     run.suspended, run.meeting = told.suspend, told.meeting
+    _open_gpus(node, run)
     _send(node, run, encode(Members(revision, slots, reason, told.suspend, told.meeting)))
+
+
+def _open_gpus(node: Node, run: LiveRun) -> None:
+    """Before the driver is told of their slots. Where they stay closed, its workers there fail, and what is said of the run is why."""
+    try:
+        node.groups.open_gpus(run.group, run.gpus())
+    except OSError as error:
+        run.problem = f"the GPUs of its slots cannot be opened to it: {error}"
+        log.error("%s run=%d", run.problem, run.run)
 
 
 def ask_to_stop(node: Node, run: LiveRun, *, reason: str, now: float) -> None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime.host.sandbox import cgroup_values as values
+from training_runtime.host.sandbox import device_wall
 from training_runtime.host.sandbox.cgroup_values import Controller, Limits, Shortage, Version
 
 log = logging.getLogger(__name__)
@@ -36,18 +37,25 @@ class Base:
 
 class Groups:
     """Those of all runs that this host knows of, and what an earlier one left behind. With no bases everything does nothing. `notes`: what
-    could not be had, for people."""
+    could not be had, for people. `minors`: of the machine's GPUs, by their numbers in the studio, as far as the driver tells."""
 
-    def __init__(self, bases: tuple[Base, ...] = (), given: Limits | None = None, notes: tuple[str, ...] = ()) -> None:
-        self._bases, self._given, self.notes = bases, given, notes
+    def __init__(
+        self, bases: tuple[Base, ...] = (), given: Limits | None = None, notes: tuple[str, ...] = (), minors: tuple[int, ...] = ()
+    ) -> None:
+        self._bases, self._given, self.notes, self._minors = bases, given, notes, minors
         self._before = {leaf.name: Shortage() for base in bases for leaf in leaves(base.folder)}  # at the time when each was made
         self._slots: dict[str, int] = {}
         self._total = -1
+        self._walled = next((base for base in bases if "devices" in base.controllers), None)
+        found = leaves(self._walled.folder) if self._walled is not None else []
+        self._opened: dict[str, frozenset[int] | None] = {
+            leaf.name: None for leaf in found if self._walled is not None and device_wall.stands(leaf, self._walled.version)
+        }
 
     def words(self) -> tuple[str, ...]:
         """What a run may have, and then `notes`."""
         said = values.words(self._given, self.controllers) if self._given is not None else ""
-        return (*([said] if said else []), *self.notes)
+        return (*([said] if said else []), *([values.WALLED] if self.keep_devices else []), *self.notes)
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
@@ -58,6 +66,11 @@ class Groups:
     def limit_memory(self) -> bool:
         return "memory" in self.controllers
 
+    @property
+    def keep_devices(self) -> bool:
+        """Whether a run can open the GPUs of its slots alone."""
+        return self._walled is not None
+
     def make(self, name: str, most: values.Most | None = None) -> None:
         """With its limits, still empty; `most`: less than those of a run. Raises OSError, and a run that gets no group does not begin."""
         for base in self._bases:
@@ -66,6 +79,9 @@ class Groups:
             for controller in base.controllers:
                 assert self._given is not None
                 write_all(leaf, values.of_run(values.at_most(self._given, most), controller, base.version))
+        if self._walled is not None:
+            device_wall.build(self._walled.folder / name, self._walled.version)
+            self._opened[name] = frozenset()
         if self._bases:
             self._slots.pop(name, None)
             self._before[name] = self._count(name)
@@ -89,6 +105,25 @@ class Groups:
             except ProcessLookupError:
                 return
 
+    def open_gpus(self, name: str, numbers: Collection[int]) -> None:
+        """The GPUs of these numbers and no others can be opened by the processes of a group that was made with a wall. Raises OSError."""
+        minors = frozenset(self._minors[number] if number < len(self._minors) else number for number in numbers)
+        if self._walled is None or self._opened.get(name, minors) == minors:
+            return
+        device_wall.change(self._walled.folder / name, self._walled.version, self._opened[name], minors)
+        self._opened[name] = minors
+
+    def settle_gpus(self, held: Mapping[str, Collection[int]]) -> None:
+        """`held`: by run, the numbers of the GPUs on which anything of it may still be: all others are closed. Tried again at the next call
+        where it fails."""
+        for name, numbers in held.items():
+            try:
+                self.open_gpus(name, numbers)
+            except FileNotFoundError:
+                self._opened.pop(name, None)  # the group has gone with its run
+            except OSError as error:
+                log.warning("the GPUs that a group may open cannot be set: %s", error)
+
     def settle(self, slots: Mapping[str, int]) -> None:
         """`slots`: held by each run or build that has not ended. Weights follow them; the groups of all others go as soon as they are
         empty."""
@@ -98,6 +133,7 @@ class Groups:
         for name in [name for name in self._before if name not in slots]:
             if all([gone(base.folder / name) for base in self._bases]):
                 del self._before[name]
+                self._opened.pop(name, None)
         self._slots, self._total = known, sum(known.values())
 
     def _weigh(self, base: Base, slots: Mapping[str, int]) -> None:

@@ -11,14 +11,16 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 
 from training_runtime.host.sandbox import cgroup_values as values
-from training_runtime.host.sandbox import disk_device
+from training_runtime.host.sandbox import device_wall, disk_device
 from training_runtime.host.sandbox.cgroup import Base, Groups, door, gone, leaves, read, try_write, write, write_all
 from training_runtime.host.sandbox.cgroup_values import CONTROLLERS, Controller, Limits, Version
 
+log = logging.getLogger(__name__)
 _STUDIO = "edt-studio"
 _TRIES = 10
 _DELEGATED = ("trusted.delegate", "user.delegate")  # extended attributes that systemd gives to such a group
@@ -26,14 +28,16 @@ _NO_DISK = values.Disk()
 NOT_GIVEN = "{} is systemd's own: give the studio a group by Delegate=yes in its unit, or start it with systemd-run --scope -p Delegate=yes"
 
 
-def begin(folder: Path, *, memory: float | None, processes: int, machine_bytes: int) -> Groups:
+def begin(folder: Path, *, memory: float | None, processes: int, machine_bytes: int, devices: tuple[int, ...] | None = None) -> Groups:
     """The groups of the host whose own folder this is. What cannot be had here is found by trying, and said in `notes`. The calling process
-    must be single-threaded."""
+    must be single-threaded. `devices`: the minors of this machine's GPUs, of which runs can open those of their slots alone; None: all."""
     found = values.places(read(Path("/proc/self/cgroup")), read(Path("/proc/self/mountinfo")))
     systemd = Path("/run/systemd/system").is_dir()  # sd_booted(3)
     top = found.unified[1] if found.unified is not None else "/"
     disk = disk_device.disk_of(folder, read(Path("/proc/self/mountinfo")), read(Path(top, "io.cost.qos")))
-    return begin_in(found, folder, memory=memory, processes=processes, machine_bytes=machine_bytes, systemd=systemd, disk=disk)
+    return begin_in(
+        found, folder, memory=memory, processes=processes, machine_bytes=machine_bytes, systemd=systemd, disk=disk, devices=devices
+    )
 
 
 def begin_in(
@@ -45,20 +49,18 @@ def begin_in(
     machine_bytes: int,
     systemd: bool = False,
     disk: values.Disk = _NO_DISK,
+    devices: tuple[int, ...] | None = None,
 ) -> Groups:
     name = f"edt-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
     own = _own(found)
-    given = values.limits(
-        memory=memory,
-        processes=processes,
-        machine_bytes=_least(machine_bytes, own.get("memory"), ("memory.max", "memory.limit_in_bytes")),
-        machine_processes=_least(_machine_processes(), own.get("pids"), ("pids.max",)),
-    )
+    machine_bytes = _least(machine_bytes, own.get("memory"), ("memory.max", "memory.limit_in_bytes"))
+    machine_processes = _least(_machine_processes(), own.get("pids"), ("pids.max",))
+    given = values.limits(memory=memory, processes=processes, machine_bytes=machine_bytes, machine_processes=machine_processes)
     earlier = _earlier(folder)
     used = {base for base in set(earlier.values()) if _is_used(base)}
     works: dict[tuple[Path, Version], list[Controller]] = {}
     notes = []
-    for controller in CONTROLLERS:
+    for controller in values.WITH_DEVICES if devices is not None else CONTROLLERS:
         problem = "the group in which the host was started has no controller for it"
         if controller in own:
             version, group, top = own[controller]
@@ -74,8 +76,23 @@ def begin_in(
     bases = tuple(Base(base, version, tuple(controllers)) for (base, version), controllers in works.items() if controllers)
     for base, _ in works.keys() - {(base.folder, base.version) for base in bases}:
         gone(base)
-    _remember(folder, bases)
-    return Groups(bases, given, tuple(notes))
+    unwalled = _tear_down(earlier, used) if devices is None else None
+    _remember(folder, bases, unwalled)
+    return Groups(bases, given, tuple(notes), devices or ())
+
+
+def _tear_down(earlier: dict[str, Path], used: set[Path]) -> Path | None:
+    """Runs that live were begun with a wall that is not asked for any more: it goes, since no slot that they get would open a GPU. Their
+    base, so that it is found when they have ended."""
+    base = earlier.get("devices")
+    if base is None or base not in used:
+        return None
+    for leaf in leaves(base):
+        try:
+            device_wall.tear_down(leaf)
+        except OSError as error:
+            log.warning("the devices of a group cannot be opened: %s", error)
+    return base
 
 
 def _is_delegated(group: Path) -> bool:
@@ -89,14 +106,14 @@ def _is_delegated(group: Path) -> bool:
 def _own(found: values.Places) -> dict[Controller, tuple[Version, Path, Path]]:
     """By controller: the version, our group, and the folder above which nothing can be seen."""
     own: dict[Controller, tuple[Version, Path, Path]] = {}
-    for controller in CONTROLLERS:
+    for controller in values.WITH_DEVICES:
         if (name := values.name_of(controller, 1)) in found.own:
             group, top = found.own[name]
             own[controller] = 1, Path(group), Path(top)
         elif found.unified is not None:
             group, top = found.unified
             at = Path(group).parent if Path(group).name == _STUDIO else Path(group)
-            if controller in read(at / "cgroup.controllers").split():
+            if controller == "devices" or controller in read(at / "cgroup.controllers").split():
                 own[controller] = 2, at, Path(top)
     return own
 
@@ -119,16 +136,19 @@ def _machine_processes() -> int:
 def _try(base: Path, controller: Controller, version: Version, given: Limits) -> str:
     """Makes the base ready for this controller and tries a leaf in it; what went wrong, empty if nothing."""
     trial = base / "trial"
+    handed_down = version == 2 and controller != "devices"  # for those each group has a program of its own
     try:
-        if version == 2:
+        if handed_down:
             _enable(base.parent, controller)
         base.mkdir(exist_ok=True)
         write_all(base, values.of_all(given, controller, version))
-        if version == 2:
+        if handed_down:
             _enable(base, controller)
         trial.mkdir(exist_ok=True)
         write_all(trial, values.of_run(given, controller, version))
         write_all(trial, values.weights(1, controller, version))
+        if controller == "devices":
+            device_wall.build(trial, version)
         if controller == "io" and not _weights_in(trial, version):
             return "this kernel has no weights of groups for disks"
         _enter(door(trial, version))
@@ -196,7 +216,8 @@ def _is_used(base: Path) -> bool:
     return bool(left) or not gone(base)
 
 
-def _remember(folder: Path, bases: tuple[Base, ...]) -> None:
+def _remember(folder: Path, bases: tuple[Base, ...], unwalled: Path | None) -> None:
     with contextlib.suppress(OSError):  # it helps only a host that is started in another group
-        said = {controller: str(base.folder) for base in bases for controller in base.controllers}
+        said = {"devices": str(unwalled)} if unwalled is not None else {}
+        said |= {controller: str(base.folder) for base in bases for controller in base.controllers}
         (folder / "cgroups.json").write_text(json.dumps(said))

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 Version = Literal[1, 2]
-Controller = Literal["memory", "pids", "cpu", "io"]
+Controller = Literal["memory", "pids", "cpu", "io", "devices"]
 CONTROLLERS: tuple[Controller, ...] = ("memory", "pids", "cpu", "io")
+WITH_DEVICES: tuple[Controller, ...] = (*CONTROLLERS, "devices")  # where that is asked for
 WITHOUT: dict[Controller, str] = {
     "memory": "the memory of a run is not limited",
     "pids": "the processes of all runs together are not limited",
     "cpu": "runs do not share the processors by the slots they hold",
     "io": "runs do not share the disk by the slots they hold",
+    "devices": "runs are refused here, since they could open GPUs on which they hold no slot, against EDT_SANDBOX_DEVICES",
 }
+WALLED = "a run can open no GPU on which it holds no slot"
 LEAST_BYTES = 64 << 20
 _GIB = 1 << 30
 

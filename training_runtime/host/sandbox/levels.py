@@ -114,8 +114,9 @@ class Abilities:
 @dataclass(frozen=True)
 class Policy:
     """What an administrator sets (EDT_SANDBOX, EDT_UID_BASE, EDT_SANDBOX_READ, EDT_MAX_FILE_BYTES, EDT_RUN_PROCESSES, EDT_RUN_MEMORY,
-    EDT_RUN_NETWORK, EDT_RUN_NETWORK_ALLOW, EDT_RUN_NETWORK_DENY). `least`: the weakest level at which user code may run. `uid_base` 0: runs
-    keep the studio's user. `run_memory`: see `cgroup_values.limits`."""
+    EDT_RUN_NETWORK, EDT_RUN_NETWORK_ALLOW, EDT_RUN_NETWORK_DENY, EDT_SANDBOX_DEVICES). `least`: the weakest level at which user code may
+    run. `uid_base` 0: runs keep the studio's user. `run_memory`: see `cgroup_values.limits`. `devices`: a run that could open GPUs on which
+    it holds no slot is refused."""
 
     mode: Mode = "best-effort"
     least: Level = "off"
@@ -127,6 +128,7 @@ class Policy:
     network: network.Mode = "best-effort"
     opened: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    devices: bool = False
 
 
 def run_user(run: int, policy: Policy) -> int:
