@@ -163,3 +163,14 @@ def test_a_check_finds_what_was_spoilt_and_it_is_copied_anew(studio: Studio, s3:
     assert studio.ended.folder in problem and "copied anew" in problem
     copy_all()
     assert list(checking.check(turns.opened(), read=True)) == []
+
+
+@pytest.mark.parametrize("which", [0, -1], ids=["object", "list"])
+def test_a_check_leaves_what_was_spoilt_where_it_is_all_that_there_is(studio: Studio, s3: objectstore.S3Server, which: int):
+    copy_all()
+    spoilt = of_run(s3, studio.ended)[which]
+    spoil(spoilt)
+    studio.burn()
+    (problem,) = checking.check(turns.opened(), read=True)
+    assert studio.ended.folder in problem and "its files are not here either" in problem
+    assert spoilt.exists(), "most of it may still be right"

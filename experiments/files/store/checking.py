@@ -16,24 +16,26 @@ def check(store: ObjectStore, *, read: bool) -> Iterator[str]:
     """What is wrong, a sentence each. `read`: every object is read and compared, which takes a while and may cost. Under `turns.alone`.
     Raises StoreAway."""
     for thing in things.copied():
-        problem = _problem_of(store, thing, read=read)
+        is_here = thing.local_path.exists()
+        problem = _problem_of(store, thing, read=read, replace=is_here)
         if problem:
             copies.look_at(thing.kind, thing.key)
-            here = "it is copied anew" if thing.local_path.exists() else "its files are not here either"
-            yield f"{thing.kind} {thing.key}: {problem}; {here}."
+            yield f"{thing.kind} {thing.key}: {problem}; {'it is copied anew' if is_here else 'its files are not here either'}."
     for kind, room in ROOMS.items():
         for key in store.folders(room):
             if things.named(kind, key) is None and not _is_to_go(kind, key):
                 yield f"{kind} {key} is in the store and belongs to nothing in the database."
 
 
-def _problem_of(store: ObjectStore, thing: Thing, *, read: bool) -> str:
+def _problem_of(store: ObjectStore, thing: Thing, *, read: bool, replace: bool) -> str:
+    """`replace`: what is damaged goes, so that it is not taken for there when it is copied anew. Else it stays: it is all that there is."""
     try:
         found = copying.manifest_of(store, thing)
     except KeyError:
         return "" if things.has_none(thing) else "it is not in the store"
     except Damaged as error:
-        store.remove(f"{thing.folder}/{copying.MANIFEST}")
+        if replace:
+            store.remove(f"{thing.folder}/{copying.MANIFEST}")
         return str(error)
     there = store.sizes(thing.folder)
     problems = []
@@ -41,7 +43,8 @@ def _problem_of(store: ObjectStore, thing: Thing, *, read: bool) -> str:
         if name not in there:
             problems.append(name)
         elif read and manifest.digest(store.get(f"{thing.folder}/{name}")) != name:
-            store.remove(f"{thing.folder}/{name}")  # it is of no use, and would be taken for there
+            if replace:
+                store.remove(f"{thing.folder}/{name}")
             problems.append(name)
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     return f"the object {problems[0]}{more} is missing or damaged" if problems else ""
