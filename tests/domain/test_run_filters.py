@@ -213,9 +213,9 @@ def _same_groups(there: list[Facts], scope: Scope, group: str, value: Callable[[
     for name, values in wanted.items():
         finite = [value for value in values if value is not None]
         mean = sum(finite) / len(finite) if finite else None
-        figures = found[name].figures[0]
-        assert (figures.least, figures.greatest) == (min(finite, default=None), max(finite, default=None))
-        assert figures.mean == (None if mean is None else pytest.approx(mean))
+        summary = found[name].summaries[0]
+        assert (summary.least, summary.greatest) == (min(finite, default=None), max(finite, default=None))
+        assert summary.mean == (None if mean is None else pytest.approx(mean))
         again = run_table.plan(scope, TableQuery(filter=found[name].filter), now=NOW)
         assert set(again.runs().values_list("pk", flat=True)) == {run.number for run in there if key(run) == name}, found[name].filter
 
