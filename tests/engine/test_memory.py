@@ -14,13 +14,15 @@ import pytest
 import torch
 
 from tests.engine.harness import ROOT, Run
-from tests.engine.scripts import SMALL
+from tests.engine.scripts import HELD, SMALL
 from training_runtime.elastic.comm import give_back
 from training_runtime.elastic.comm.give_back import GiveBack
 from training_runtime.elastic.comm.prefault import Prefault
 from training_runtime.elastic.comm.segment import STATE_ROOM, FlatBuffer, Layout, Segment
+from training_runtime.elastic.tree import rows_needed
 
 ROW_BYTES = 8 << 20
+PAGE, ENGINES = 4096, 4  # of a row of SMALL's gradients, and how many engines it has
 LAYOUT = Layout(2, 3, 4, 1, 0, 0, (FlatBuffer(torch.float32, ROW_BYTES // 4, 0),))
 
 
@@ -51,15 +53,22 @@ def test_rows_are_allocated_and_mapped_by_whoever_will_use_them():
         os.close(fd)
 
 
-def blocks(run: Run, name: str) -> int:
-    """Of 512 bytes, that the memfd of this name takes."""
-    found = []
+def opened(run: Run, name: str) -> int:
+    """The memfd of that name, as the worker on slot 0 has it."""
     for path in Path(f"/proc/{run.workers[0]}/fd").iterdir():
         with suppress(FileNotFoundError):  # one that was open for a moment
             if name in str(path.readlink()):
-                found.append(path.stat().st_blocks)
-    assert found
-    return found[0]
+                return os.open(path, os.O_RDONLY)
+    raise AssertionError(f"no {name}")
+
+
+def blocks(run: Run, name: str) -> int:
+    """Of 512 bytes, that the memfd of this name takes."""
+    fd = opened(run, name)
+    try:
+        return os.fstat(fd).st_blocks
+    finally:
+        os.close(fd)
 
 
 def test_the_memory_that_a_state_went_through_is_given_back(start):
@@ -74,19 +83,39 @@ def test_the_memory_that_a_state_went_through_is_given_back(start):
     assert run.wait() == 0, run.tail()
 
 
+def rows_held(run: Run) -> int:
+    """How many rows of the segment take memory: they are its last ones, each a page of SMALL's gradients."""
+    fd = opened(run, "edt-segment")
+    try:
+        size = os.fstat(fd).st_size
+        at, found = size - (1 + ENGINES) * PAGE, 0
+        while at < size:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, begin, os.SEEK_HOLE)
+            found += (at - begin) // PAGE
+        return found
+    except OSError:  # nothing from here on
+        return found
+    finally:
+        os.close(fd)
+
+
 def test_rows_that_fewer_workers_do_not_need_are_given_back(start, fixed):
     """By whoever stays, and only they: the sums are as they were."""
-    args = ("--epochs", "300", "--samples", "115", "--checkpoint", "0")
-    run = start("from training_runtime.elastic.comm import give_back\ngive_back.ROWS_REST_S = 0.0\n" + SMALL, *args)
+    args = ("--epochs", "24", "--samples", "115", "--checkpoint", "0")
+    run = start("from training_runtime.elastic.comm import give_back\ngive_back.ROWS_REST_S = 0.0\n" + HELD, *args)
+    fourth, seventh = (run.result_dir / f"stay-{epoch}" for epoch in (3, 6))  # before these epochs it stays as it is
+    fourth.touch()
+    seventh.touch()
     run.members(0, 1, 2, 3)
-    run.until_workers(4)
-    begun = len(run.train_lines())
-    run.until(lambda: len(run.train_lines()) > begun + 5, what="steps of four, which fill their rows")
-    four = blocks(run, "edt-segment")
+    run.until_step(24)
+    assert (run.events("train")[-1].workers, rows_held(run)) == (4, 1 + rows_needed(4, ENGINES))
     run.members(0)
-    run.until_workers(1)
-    run.until(lambda: blocks(run, "edt-segment") < four, what="rows given back")
+    fourth.unlink()
+    run.until_step(48)
+    assert (run.events("train")[-1].workers, rows_held(run)) == (1, 1 + rows_needed(1, ENGINES)), "and the row of the sum"
     run.members(0, 1, 2)
+    seventh.unlink()
     assert run.wait() == 0, run.tail()
     one = fixed(*args)
     assert run.weights() == one.weights()
