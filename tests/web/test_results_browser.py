@@ -67,6 +67,8 @@ def test_what_is_open_and_found_stays_while_the_run_writes_more(site: Site, visi
 def test_a_folder_stays_as_it_was_put_when_an_answer_from_before_comes_late(site: Site, visit: Visit) -> None:
     page = visit()
     held: list[Route] = []
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.route(FILES, lambda route: route.continue_() if held else held.append(route))
     with page.expect_request(FILES):  # as the page becomes live
         go(page, site, "results")
@@ -76,7 +78,7 @@ def test_a_folder_stays_as_it_was_put_when_an_answer_from_before_comes_late(site
     expect(folder(page, "model")).to_have_attribute("aria-expanded", "false")
     site.tell("files artifacts/late 3")
     expect(page.locator("#files")).to_contain_text("artifacts")
-    expect(folder(page, "model")).to_have_attribute("aria-expanded", "false")
+    expect(folder(page, "model"), f"it stays closed; asked for were {asked}").to_have_attribute("aria-expanded", "false")
 
 
 def test_folders_open_without_script(site: Site, visit: Visit) -> None:
