@@ -72,9 +72,10 @@ class Joined:
         return "\n".join("\n".join(text.splitlines()[-40:]) for text in logs)
 
     def folder(self, run: int) -> Path:
-        """Where the run's files are on this machine, also when it was put away."""
+        """Where the run's files are on this machine, also when it was put away: of its stays the last, which the trash has by time."""
         name = self.studio.folder(run).name
-        (found,) = [*(self.home / "runs").glob(name), *(self.home / "runs" / ".trash").glob(f"*-{name}")][:1] or [self.home / "runs" / name]
+        put_away = sorted((self.home / "runs" / ".trash").glob(f"*-{name}"), reverse=True)
+        (found,) = [*(self.home / "runs").glob(name), *put_away][:1] or [self.home / "runs" / name]
         return found
 
     def processes(self) -> list[psutil.Process]:
