@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-SUPERVISED = ("web", "control", "ingest", "agent", "broker", "host")
+SUPERVISED = ("web", "control", "ingest", "link", "broker", "host")
 KINDS = ("studio", *SUPERVISED, "warm", "shim", "driver", "fork server", "worker")
 DISK_BYTES = 1 << 30
 

@@ -172,7 +172,7 @@ def half_half(witness: Witness, alice: Person, bob: Person) -> tuple[Stages, flo
         ("committed, task reached the planner", min(grant.release_requested_at.timestamp() for grant in given)),
         ("planned, node told host, host told Alice's driver", witness.host(alices, "TellMembers")),
         ("Alice's last step on four", last_on_four.t),
-        ("two workers proven gone, noted by the agent", max(grant.released_at.timestamp() for grant in given)),
+        ("two workers proven gone, noted by the studio", max(grant.released_at.timestamp() for grant in given)),
         ("the planner grants them to Bob", granted),
         ("planned, node told host, host told Bob's driver", witness.host(bobs, "TellMembers")),
         ("workers forked and joined, step begins", own.t - own.event.step_s),

@@ -9,10 +9,8 @@ class ExperimentsConfig(AppConfig):
     verbose_name = "EDT Studio"
 
     def ready(self) -> None:
-        from experiments.cluster import agent  # these need the models, which are loaded by now
-        from experiments.ops import beat, pulse
+        from experiments.ops import beat, pulse  # these need the models, which are loaded by now
 
-        for part in (agent, beat):
-            worker_ready.connect(part.listen, weak=False, dispatch_uid=f"{part.__name__}.listen")
-            worker_shutting_down.connect(part.leave, weak=False, dispatch_uid=f"{part.__name__}.leave")
+        worker_ready.connect(beat.listen, weak=False, dispatch_uid="experiments.ops.beat.listen")
+        worker_shutting_down.connect(beat.leave, weak=False, dispatch_uid="experiments.ops.beat.leave")
         celeryd_init.connect(pulse.prepare, weak=False, dispatch_uid="experiments.ops.pulse.prepare")

@@ -7,10 +7,9 @@ import threading
 import time
 
 from celery import shared_task
-from django.conf import settings
 
 from experiments import triggers
-from experiments.cluster import agent, evictions, leases, pilots, scheduling, slot_health
+from experiments.cluster import evictions, leases, pilots, scheduling, slot_health
 from experiments.files import diskuse, pruning
 from experiments.files.store import turns
 from experiments.live import notify
@@ -20,7 +19,6 @@ from experiments.ops import clock
 from experiments.ops.pace import Pace
 from experiments.runs import states
 from experiments.transfer import importing
-from training_runtime.errors import HostUnavailable
 
 log = logging.getLogger(__name__)
 _pace = Pace(share=0.3)  # of its time, so much this process plans at the most: others write meanwhile, and one plan does for what they say
@@ -62,18 +60,6 @@ def hold_capacity() -> None:
 def end_leases() -> None:
     """Free what machines hold that have joined and are not heard of any more: they have stopped by themselves."""
     leases.end_overdue(clock.now(), monotonic=time.monotonic())
-
-
-@shared_task
-def apply_node(name: str) -> None:
-    """Make what runs on this machine equal to what the database grants. On the node's own queue."""
-    if not agent.NODE_NAME.fullmatch(name):  # it is part of a path
-        log.warning("A message for a node that cannot be called so is left out: %.80r", name)
-        return
-    try:
-        agent.apply(settings.EDT_HOME, name)
-    except HostUnavailable as error:
-        log.info("Node %s: %s", name, error)  # its runs go on; the agent's heartbeat says it once, and asks again
 
 
 @shared_task

@@ -15,11 +15,12 @@ from pathlib import Path
 from django.utils import timezone
 
 from experiments import services
-from experiments.cluster import desired, fleet
+from experiments.cluster import desired, fleet, meetings
 from experiments.files import pruning, runfiles
-from experiments.models import DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
+from experiments.models import ClusterRules, DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
 from experiments.ops import installation
 from training_runtime import journal, journal_writer
+from training_runtime.meeting import Meeting
 from training_runtime.protocol import NodeFacts, Observation, RunObservation, WantedRun
 
 PASSWORD = "a long enough secret"
@@ -141,12 +142,15 @@ def slots_of(run: TrainingRun) -> set[int]:
 class Host:
     """Stands where the node host does: takes in what is wanted and says what it sees. It obeys at once, unless told to hold on.
 
-    `agents`: what it says of the run's remote agent instead, by run, once that is wanted.
+    `agents`: what it says of the run's remote agent instead, by run, once that is wanted. `is_met`: drivers there are reached by others,
+    while the rule lets runs use several machines. `slots`: how many it offers; None: as a machine that does not say.
     """
 
     node: Node
     revision: int = 0
     agents: dict[int, RunObservation] = field(default_factory=dict)
+    is_met: bool = True
+    slots: int | None = None
 
     def apply(
         self,
@@ -157,8 +161,8 @@ class Host:
         knows: Mapping[int, int] | None = None,
         storage_problem: str = "",
     ) -> Observation:
-        """One round of apply_node. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of runs that ended.
-        `knows`: those of runs that are listed no more and have just been ended for it."""
+        """It is told what is wanted, and says what it sees. `keeps`: slots that a run's processes have not left yet. `exits`: exit codes of
+        runs that ended. `knows`: those of runs that are listed no more and have just been ended for it."""
         wanted = desired.desired_state(self.node, now=now)
         self.revision = wanted.revision
         runs = [
@@ -169,7 +173,7 @@ class Host:
         node = self.node
         about = facts(node.name, address=node.address, level=node.sandbox_level, processor=node.processor or XEON)
         observation = Observation(revision=self.revision, node=about, runs=tuple(runs), storage_problem=storage_problem)
-        fleet.record(observation, now=now)
+        fleet.record(observation, now=now, slots=self.slots)
         return observation
 
     def _see(self, wish: WantedRun, holding: set[int], exit_code: int | None) -> RunObservation:
@@ -178,11 +182,19 @@ class Host:
             return self.agents[run]
         if exit_code is not None:
             return _ended(run, exit_code, remote=remote, attempt=wish.spec.attempt)
-        return RunObservation(run=run, attempt=wish.spec.attempt, state="running", holding=tuple(sorted(holding)), remote=remote)
+        listens = self.is_met and not remote and self.node.address and ClusterRules.current().several_machines
+        meeting = Meeting(self.node.address, 40_000 + run % 10_000, "secret of the run") if listens else None
+        holds = tuple(sorted(holding))
+        return RunObservation(run=run, attempt=wish.spec.attempt, state="running", holding=holds, remote=remote, meeting=meeting)
 
 
 def _ended(run: int, exit_code: int, *, remote: bool = False, attempt: int = 1) -> RunObservation:
     return RunObservation(run=run, attempt=attempt, state="exited", holding=(), exit_code=exit_code, remote=remote)
+
+
+def is_met(run: TrainingRun, *, on: Node) -> None:
+    """The machine has said where others reach the run's driver."""
+    meetings.store_meeting(run, Meeting("10.0.0.1", 40_123, "secret of the run"), on=on)
 
 
 def write_journal(run: TrainingRun, *events: journal.Event, t: float = 1_790_000_000.0) -> None:

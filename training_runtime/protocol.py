@@ -1,7 +1,7 @@
 """What processes of the runtime say to each other: frozen records, and their JSON form, one object a line.
 
 Three conversations use them, each over a Unix stream socket:
-  node agent <-> node host   Apply ->, <- Observation (and pushed Observations to subscribers)
+  link <-> node host         Apply ->, <- Observation (and pushed Observations to subscribers)
   node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported, Meets   (a remote agent: no Grown, no Meets)
 Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them; those that
 people give their runs do.
@@ -24,7 +24,7 @@ from training_runtime.meeting import Meeting, Meets
 from training_runtime.records import build, parse_message
 from training_runtime.version_skew import ProtocolVersion
 
-VERSION = 3  # of what agent and host say to each other; 2: runs over several machines were told by other names, 1: no secrets of runs
+VERSION = 3  # of what link and host say to each other; 2: runs over several machines were told by other names, 1: no secrets of runs
 OLDEST = 3  # of the other side that this one works with; from version 4 on it is the one before VERSION
 UNCHANGED_CODE_NS = 315_532_801_234_567_890  # when files of a run's working folder were written that are as they were uploaded (in 1980)
 MAX_LINE_BYTES = 1 << 20  # to and from a driver

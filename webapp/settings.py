@@ -40,7 +40,6 @@ EDT_KUBERNETES_POD = env.str("EDT_KUBERNETES_POD", default="")
 EDT_KUBERNETES_GPU = env.str("EDT_KUBERNETES_GPU", default="").strip() or "nvidia.com/gpu"  # the resource that counts GPUs
 EDT_KUBERNETES_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod's own token, certificate and namespace are mounted
 EDT_NODE = env.str("EDT_NODE", default="local")
-EDT_NODE_JOINS = env.bool("EDT_NODE_JOINS", default=False)  # this machine takes part by `edt-node join`, too
 EDT_MAX_UPLOAD_BYTES = env.int("EDT_MAX_UPLOAD_BYTES", default=2 << 30)
 EDT_MAX_UNPACKED_BYTES = env.int("EDT_MAX_UNPACKED_BYTES", default=8 << 30)
 EDT_MAX_UPLOAD_ENTRIES = env.int("EDT_MAX_UPLOAD_ENTRIES", default=20_000)

@@ -120,8 +120,8 @@ def _wanted_run(run: TrainingRun, slots: list[SlotRef], about: _About) -> Wanted
     """None for a run whose code cannot be run any more, or whose secrets cannot be read, which fails, and for one whose folder cannot be
     made, or whose driver nobody could find, which waits: the others of the node are not kept waiting by either."""
     remote = run.head_node_id != about.node.pk
-    meeting = meetings.meeting_of(run) if remote and about.node.joined else None
-    if remote and about.node.joined and meeting is None:
+    meeting = meetings.meeting_of(run) if remote else None
+    if remote and meeting is None:
         return None
     stop = run.stop_requested_at is not None and not remote  # its driver is told, and tells them
     reason = (run.stop_reason if stop else run.plan_reason) or run.state_reason

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 
 from django.db import transaction
 from django.db.models import F, Value
@@ -23,7 +22,7 @@ from training_runtime.protocol import Device, NodeFacts, Observation, RunObserva
 from training_runtime.version_skew import ProtocolVersion
 
 log = logging.getLogger(__name__)
-CPU_SLOTS = 4  # of a node without GPUs, unless EDT_SLOTS says otherwise
+CPU_SLOTS = 4  # of a node without GPUs, unless it or its token says otherwise
 
 
 class AnotherHost(HostUnavailable):
@@ -31,7 +30,7 @@ class AnotherHost(HostUnavailable):
 
 
 def register(facts: NodeFacts, *, now: dt.datetime, slots: int | None = None) -> Node:
-    """Store what the node is, and its slots: `slots` (EDT_SLOTS) of them where given, else one per GPU, else 4 CPU slots. More slots than
+    """Store what the node is, and its slots: `slots` of them where given, else one per GPU, else 4 CPU slots. More slots than
     GPUs share them. Raises AnotherHost for a second machine of that name: it would get every slot and run of the first once more."""
     refusal, node = _register(facts, now=now, slots=slots)
     if refusal:
@@ -53,7 +52,7 @@ def _register(facts: NodeFacts, *, now: dt.datetime, slots: int | None) -> tuple
         silent = snapshot.is_silent(node, now) or node.removed_at is not None
         node.last_seen_at, node.removed_at = now, None
         node.save()
-        news = _set_slots(node, count=slots if slots is not None else _slots_setting(), gpus=len(facts.gpus))
+        news = _set_slots(node, count=slots, gpus=len(facts.gpus))
         if news or made or silent or before != after:
             notify.changed("cluster", "nodes", "lanes")
             notify.nudge_schedule()
@@ -118,7 +117,7 @@ def _note(node: Node, observation: Observation, *, now: dt.datetime) -> list[tup
             _count(run, seen)
             utilization.store_sample(run, seen, now=now, away=away.get(run.pk, ()))
             news |= utilization.renew(run, seen, now=now, node=node)
-            if node.joined and seen.meeting is not None:
+            if seen.meeting is not None:
                 meetings.store_meeting(run, seen.meeting, on=node)
             found.append((run, seen))
     if news:
@@ -135,7 +134,7 @@ def _end(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int, 
 
 
 def note_version(node: Node, spoken: ProtocolVersion) -> None:
-    """Which version of the messages its host speaks, also where the studio does not work with it."""
+    """Which version of the messages the machine speaks."""
     if (node.protocol_version, node.protocol_oldest) != (spoken.version, spoken.oldest):
         Node.objects.filter(pk=node.pk).update(protocol_version=spoken.version, protocol_oldest=spoken.oldest)
         notify.changed("cluster", "nodes")
@@ -154,7 +153,7 @@ def _note_storage(node: Node, problem: str) -> None:
 
 def _count(run: TrainingRun, seen: RunObservation) -> None:
     """Which attempt it is, and how long its slots were at work so far: unknown for good once its machine could not tell."""
-    same = TrainingRun.objects.filter(pk=run.pk, busy_counted_s=run.busy_counted_s)  # what another agent has counted since is not undone
+    same = TrainingRun.objects.filter(pk=run.pk, busy_counted_s=run.busy_counted_s)  # what was counted meanwhile is not undone
     again = seen.attempt > run.attempt
     if again:  # only upwards: sending a run to another machine raises it too
         TrainingRun.objects.filter(pk=run.pk, attempt__lt=seen.attempt).update(attempt=seen.attempt)
@@ -177,11 +176,6 @@ def drain_node(node: Node, *, draining: bool) -> Node:
         node.save(update_fields=["draining"])
         _say()
     return node
-
-
-def set_joined(node: Node, *, joined: bool) -> None:
-    """Whether it takes part by `edt-node join`, or with an agent."""
-    Node.objects.filter(pk=node.pk).update(joined=joined)
 
 
 def depart(node: Node, *, now: dt.datetime) -> None:
@@ -226,12 +220,6 @@ def drain_slot(slot: Slot, *, draining: bool) -> Slot:
 
 def _say() -> None:
     notify.changed("cluster", "nodes", "lanes")
-
-
-def _slots_setting() -> int | None:
-    """EDT_SLOTS of this process, which is the node's own agent."""
-    value = os.environ.get("EDT_SLOTS", "").strip()
-    return int(value) if value.isdigit() and int(value) > 0 else None
 
 
 def _set_slots(node: Node, *, count: int | None, gpus: int) -> bool:

@@ -28,7 +28,7 @@ from experiments.live import notify
 from experiments.models import NodeToken
 from experiments.ops import clock
 from training_runtime.errors import ProtocolError, UnknownMessage
-from training_runtime.node.messages import STREAM, Departed, Hello, Message, ObservedState, Refused, Welcome, decode, encode
+from training_runtime.node.messages import STREAM, Departed, Hello, JournalsGrown, Message, ObservedState, Refused, Welcome, decode, encode
 from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
@@ -65,11 +65,13 @@ outgoing, incoming = Desk("nodes-out"), Desk("nodes-in")  # a lease is renewed h
 
 
 class NodeSocket(AsyncWebsocketConsumer):
-    """The stream of one machine. `latest`: what was seen last and is not taken in yet; each is all that there is, so older ones go."""
+    """The stream of one machine. `latest`: what was seen last and is not taken in yet; each is all that there is, so older ones go.
+    `grown`: lengths of journals that nobody was told of yet."""
 
     async def connect(self) -> None:
         self.welcome: Welcome | None = None
         self.latest: ObservedState | None = None
+        self.grown: dict[int, int] = {}
         self.left = False
         self.left_out = LeftOut(log)
         self.news, self.due = asyncio.Event(), asyncio.Event()
@@ -107,6 +109,9 @@ class NodeSocket(AsyncWebsocketConsumer):
             await self._greet(self.token, message)
         elif self.welcome is not None and isinstance(message, ObservedState):
             self.latest = message
+            self.news.set()
+        elif self.welcome is not None and isinstance(message, JournalsGrown):
+            self.grown |= {journal.run: journal.bytes for journal in message.journals}
             self.news.set()
         elif self.welcome is not None and isinstance(message, Departed):
             self.left = True
@@ -168,8 +173,10 @@ class NodeSocket(AsyncWebsocketConsumer):
         while True:
             await self.news.wait()
             self.news.clear()
-            left, (seen, self.latest) = self.left, (self.latest, None)
+            left, (seen, self.latest), (grown, self.grown) = self.left, (self.latest, None), (self.grown, {})
             try:
+                if grown:
+                    await incoming.do(functools.partial(joining.announce_journals, name, grown))
                 taken = seen is None or seen.observation.node.name != name  # nothing to take in
                 if seen is not None and not taken:
                     taken = await incoming.do(functools.partial(joining.take_in, number, incarnation, seen.observation, slots))

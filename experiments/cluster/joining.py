@@ -11,6 +11,7 @@ import dataclasses
 import datetime as dt
 import hashlib
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +21,10 @@ from django.db.models import Q
 
 from experiments.cluster import desired, fleet, version_standing
 from experiments.live import notify
-from experiments.models import ClusterRules, Node, NodeToken, TrainingRun, User
+from experiments.models import ClusterRules, Installation, Node, NodeToken, TrainingRun, User
 from training_runtime.node import places
 from training_runtime.node.messages import GUEST, DesiredState, Hello, Refused, RunFolder, Welcome
-from training_runtime.protocol import Apply, Observation
+from training_runtime.protocol import Apply, Observation, spoken_by
 from training_runtime.version_skew import ProtocolVersion
 
 PREFIX = "edtn_"
@@ -73,7 +74,9 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
         if there and token.boot != hello.boot:
             return Refused(f"Another machine is at work as {token.node_name} with a copy of this machine's home: give this one its own.")
         spoken = ProtocolVersion(*(min(max(said, 0), HIGHEST_VERSION) for said in (hello.version, hello.oldest)))
-        Node.objects.filter(pk=node.pk).update(joined=True, protocol_version=spoken.version, protocol_oldest=spoken.oldest)
+        Node.objects.filter(pk=node.pk).update(joined=True)
+        if node.name != settings.EDT_NODE:
+            fleet.note_version(node, spoken)
         if problem := version_standing.of_joined(spoken).problem:
             notify.changed("cluster", "nodes")
             return Refused(problem)
@@ -84,7 +87,12 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
         notify.changed(notify.stream(token.node_name), "token")  # an older link of it is closed
         notify.changed("cluster", "nodes")
     slots = token.slots if token.slots is not None else hello.slots
-    return Welcome(token.node_name, token.incarnation, lease_s(token.node_name), slots)
+    return Welcome(token.node_name, token.incarnation, lease_s(token.node_name), slots, _installation())
+
+
+def _installation() -> str:
+    key = Installation.objects.values_list("key", flat=True).filter(pk=1).first()
+    return str(key) if key is not None else ""
 
 
 def lease_s(name: str) -> float:
@@ -132,8 +140,16 @@ def take_in(number: int, incarnation: int, observation: Observation, slots: int 
     """What the machine with that token has seen; for its own name alone. False where this incarnation counts no more."""
     if not is_current(number, incarnation):
         return False
-    fleet.record(observation, now=now, slots=slots or len(observation.node.gpus) or fleet.CPU_SLOTS)
+    node = fleet.record(observation, now=now, slots=slots)
+    if node.name == settings.EDT_NODE:  # its link is of the studio's own release; its host may be of the one before
+        fleet.note_version(node, spoken_by(observation))
     return True
+
+
+def announce_journals(name: str, grown: Mapping[int, int], now: dt.datetime) -> None:  # noqa: ARG001  (as the others of a desk)
+    """The journals of these runs have grown in the folders that the machine shares with the studio."""
+    for number in TrainingRun.objects.filter(pk__in=grown, head_node__name=name).values_list("pk", flat=True):
+        notify.nudge_ingest(number)
 
 
 def _abroad(apply: Apply) -> Apply:

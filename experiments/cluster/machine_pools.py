@@ -2,18 +2,19 @@
 
 To share runs, machines need an address under which the others reach a machine, and all that bits depend on: the same torch, the same
 processor and, where there are GPUs, the same models of them. (The processor beside GPUs too: a script's transforms are computed there.)
-Machines that have joined share with those that have: files of a run travel between them; the others with each other. What nobody can see
-from here, a fast network, and of the others the one file system for the runs' folders, the administrator promises with the rule."""
+Files of a run travel between them. What nobody can see from here, a fast network, the administrator promises with the rule."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from django.conf import settings
+
 from experiments.models import Node
 from training_runtime.scheduling.wording import listed
 
-Kind = tuple[str, frozenset[str], str, bool]  # torch's version, the models of its GPUs, its processor, whether it has joined
+Kind = tuple[str, frozenset[str], str]  # torch's version, the models of its GPUs, its processor
 
 
 def kind(node: Node) -> str:
@@ -51,23 +52,16 @@ def _alike(nodes: Iterable[Node]) -> Mapping[Kind, list[Node]]:
 
 
 def _kind(node: Node) -> Kind:
-    return node.torch_version, frozenset(map(str, node.gpus)), node.processor, node.joined
+    return node.torch_version, frozenset(map(str, node.gpus)), node.processor
 
 
 def _obstacle(node: Node, known: Iterable[Node]) -> str:
     if not node.address:
-        how = "join it with --address" if node.joined else "set EDT_NODE_ADDRESS there"
+        how = "set EDT_NODE_ADDRESS for the studio" if node.name == settings.EDT_NODE else "join it with --address"
         return f"{node.name} has no address under which others reach it: {how}."
     if not node.torch_version:
         return f"{node.name} has no torch."
-    others = [other for other in known if other.pk != node.pk and other.address and other.joined == node.joined]
-    if not others and any(other.pk != node.pk and other.address for other in known):
-        how = (
-            "has joined, and shares runs with machines that have"
-            if node.joined
-            else "has not joined, and shares runs with no machine that has (the studio's own joins with EDT_NODE_JOINS=1)"
-        )
-        return f"{node.name} {how}."
+    others = [other for other in known if other.pk != node.pk and other.address]
     devices = [other for other in others if _kind(other)[1] == _kind(node)[1]]
     for other in devices:
         if other.torch_version == node.torch_version:

@@ -61,7 +61,7 @@ class Snapshot:
 
     def may_spread(self, run: TrainingRun) -> bool:
         """Whether it can have slots on other machines than its head node now."""
-        return _spreads(run, self.nodes, self.met)
+        return _spreads(run, self.met)
 
 
 def is_silent(node: Node, now: dt.datetime) -> bool:
@@ -121,7 +121,7 @@ def take_snapshot(rules: ClusterRules, *, now: dt.datetime, lock: bool) -> Snaps
             dataclasses.replace(
                 _run_facts(run, frozenset(kept[run.pk]), rules, unheard=len(unheard[run.pk]), nodes=nodes, silent=silent),
                 pool=pools.get(run.head_node_id or 0, ""),
-                alone=bool(pools) and (run.version.starts_over or (run.min_slots <= largest and not _spreads(run, nodes, met))),
+                alone=bool(pools) and (run.version.starts_over or (run.min_slots <= largest and not _spreads(run, met))),
                 always_alone=bool(pools) and run.version.starts_over,
                 avoids=avoids.get(run.pk, frozenset()) | _unreachable(run, nodes) | _without(run, verdicts, begins, pools),
                 paused=run.paused or run.pk in unready,
@@ -221,9 +221,9 @@ def _stays(run: TrainingRun) -> bool:
     return not may_end(run) or (run.version.starts_over and run.state not in (RunState.QUEUED, RunState.SUSPENDED))
 
 
-def _spreads(run: TrainingRun, nodes: Mapping[int, Node], met: Collection[int]) -> bool:
-    """Whether it has come to train(), and the other machines can find it where it is: those that share its folder look there."""
-    return run.engines is not None and (run.head_node_id is None or not nodes[run.head_node_id].joined or run.pk in met)
+def _spreads(run: TrainingRun, met: Collection[int]) -> bool:
+    """Whether it has come to train(), and the studio knows where the other machines reach its driver."""
+    return run.engines is not None and (run.head_node_id is None or run.pk in met)
 
 
 def _unreachable(run: TrainingRun, nodes: Mapping[int, Node]) -> frozenset[str]:

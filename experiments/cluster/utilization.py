@@ -129,7 +129,7 @@ def store_sample(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, aw
     ]
     row.memory_bytes = sum((memory_of(seen) or 0, *elsewhere)) if sizes else None
     row.least_bytes, row.largest_bytes = (min(sizes), max(sizes)) if sizes else (None, None)
-    UtilizationSample.objects.bulk_create([row], ignore_conflicts=True)  # the agent's listener and its task may both be here
+    UtilizationSample.objects.bulk_create([row], ignore_conflicts=True)  # two web processes may both be here
     notify.changed(f"run-{run.pk}", "use")
     return True
 

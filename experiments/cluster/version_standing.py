@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from django.conf import settings
+
 from experiments.models import Node
 from training_runtime import protocol
 from training_runtime.host.client import upgrade_words
@@ -33,7 +35,7 @@ def of(node: Node) -> VersionStanding:
     if node.protocol_version is None:
         return VersionStanding("unknown", "Not known yet.")
     spoken = ProtocolVersion(node.protocol_version, node.protocol_oldest or node.protocol_version)
-    return of_joined(spoken) if node.joined else of_host(spoken)
+    return of_own_host(spoken) if node.name == settings.EDT_NODE else of_joined(spoken)
 
 
 def of_joined(spoken: ProtocolVersion) -> VersionStanding:
@@ -45,13 +47,9 @@ def of_joined(spoken: ProtocolVersion) -> VersionStanding:
     return _working(spoken, ours, messages.UPGRADE_MACHINE)
 
 
-def of_host(spoken: ProtocolVersion) -> VersionStanding:
-    """Of the host of the studio's own machine, or of one that shares its folders."""
-    ours = protocol.SPOKEN
-    if behind := too_far_behind(ours, spoken):
-        problem = f"Its host speaks {spoken}, the studio {ours}: {upgrade_words(behind)}."
-        return VersionStanding("refused", f"{problem} What runs there trains on.", problem)
-    return _working(spoken, ours, f"To bring its host to the studio's release, {upgrade_words('theirs')}.")
+def of_own_host(spoken: ProtocolVersion) -> VersionStanding:
+    """Of the host of the studio's own machine, which outlives the studio; one that is too far apart is replaced at its start."""
+    return _working(spoken, protocol.SPOKEN, f"To bring its host to the studio's release, {upgrade_words('theirs')}.")
 
 
 def _working(spoken: ProtocolVersion, ours: ProtocolVersion, how: str) -> VersionStanding:

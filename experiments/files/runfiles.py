@@ -100,7 +100,7 @@ def remember(number: int) -> None:
     """A database that is put back from a copy would give numbers out again, and with them the users of this machine that runs are boxed as
     (see prepare.database)."""
     with os.fdopen(os.open(_runs() / HIGHEST, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # two agents at once: the higher number stays
+        fcntl.flock(file, fcntl.LOCK_EX)  # two processes at once: the higher number stays
         if number > int(file.read() or 0):
             file.seek(0)
             file.write(str(number).encode())  # one write, and never shorter than what was there

@@ -24,7 +24,7 @@ from django.core.cache import cache
 from django.db import connection, transaction
 
 from experiments.live.page_layer import PageLayer
-from experiments.models import Node, TrainingRun
+from experiments.models import TrainingRun
 from webapp.celery import app
 
 log = logging.getLogger(__name__)
@@ -84,13 +84,16 @@ def together() -> Iterator[None]:
 
 
 def merged(messages: Sequence[Message]) -> list[Message]:
-    """The same with one "changed" for each topic, where the first one was: it carries no data, so nothing depends on its place."""
+    """The same with one "changed" and one "apply" for each topic, where the first one was: they carry no data, so nothing depends on their
+    place."""
     kinds: dict[str, dict[str, None]] = {}
     for topic, message in messages:
         if message["type"] == "changed":
             kinds.setdefault(topic, {}).update(dict.fromkeys(message["what"]))
     found: list[Message] = []
     for topic, message in messages:
+        if message["type"] == "apply" and (topic, message) in found:
+            continue
         if message["type"] != "changed":
             found.append((topic, message))
         elif topic in kinds:
@@ -138,19 +141,12 @@ def nudge_schedule() -> None:
 
 
 def nudge_node(name: str) -> None:
-    """Ask the node's agent to make what runs there equal to what the database grants.
-
-    It does not expire: that would be judged by the clock of whoever takes it in. An agent that comes back empties its queue first. A
-    machine that has joined has no agent: whoever holds its stream hears of it.
-    """
-    if Node.objects.filter(name=name, joined=True).exists():
-        _send(stream(name), {"type": "apply"})
-        return
-    _task(Task("experiments.tasks.apply_node", (name,), f"node.{name}", expires=None))
+    """Have the machine told what should run there: whoever holds its stream hears of it."""
+    _send(stream(name), {"type": "apply"})
 
 
 def stream(node: str) -> str:
-    """The topic of the stream of a machine that has joined, which no page is let in to."""
+    """The topic of the stream of a machine, which no page is let in to."""
     return f"stream-{node}"
 
 

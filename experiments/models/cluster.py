@@ -11,7 +11,7 @@ from experiments.models.runs import DEFAULT_PRIORITY, TrainingRun
 
 
 class Node(models.Model):
-    """A machine with a node host and an agent. Facts are what its host last said."""
+    """A machine with a node host. Facts are what its host last said."""
 
     name = models.CharField(max_length=100, unique=True)
     title = models.CharField(max_length=100, blank=True)  # what people call it; it is known by its name everywhere

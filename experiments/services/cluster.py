@@ -100,7 +100,7 @@ def remove_node(node: Node, *, by: User, reason: str = "", now: dt.datetime | No
     with transaction.atomic():
         node = Node.objects.select_for_update().get(pk=node.pk)
         if not snapshot.is_silent(node, now):
-            raise DomainError(f"{node.name} is heard of: stop its host and its agent first.")
+            raise DomainError(f"{node.name} is heard of: end edt-node there first.")
         held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()
         if held or TrainingRun.objects.filter(head_node=node, state__in=LIVE).exists():
             raise DomainError(f"Runs are on {node.name}: declare it lost first, so that they go on elsewhere.")

@@ -36,8 +36,6 @@ def add_node(*, by: User, name: str, slots: int | str | None = None, now: dt.dat
         node = Node.objects.select_for_update().filter(name=name).first()
         if name == settings.EDT_NODE:
             checks.refuse("name", f"{name} is the studio's own machine: choose another name.")
-        if node is not None and not node.joined:
-            checks.refuse("name", f"{name} is a machine that shares the studio's folders: choose another name.")
         if node is not None and not snapshot.is_silent(node, now):
             checks.refuse("name", f"{name} is heard of: end edt-node there before it gets another token, or choose another name.")
         token, secret = joining.make(name, slots=count, by=by, now=now)

@@ -97,7 +97,7 @@ TORCH_HOMES = ("training_runtime.elastic", "training_runtime.fabric", "training_
 # against circles all the same.
 LAYERS = (
     ("urls", "apps"),
-    ("views", "live.consumers", "tasks", "management", "cluster.agent", "cluster.gateway", "api", "wmla", "mlflow"),
+    ("views", "live.consumers", "tasks", "management", "cluster.gateway", "api", "wmla", "mlflow"),
     ("templatetags",),
     ("selectors", "forms", "triggers"),
     ("access",),

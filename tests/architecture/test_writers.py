@@ -40,7 +40,6 @@ WRITERS = {
     "services.reruns": "JournalCursor TrainingRun",
     "accounts.api_tokens": "ApiToken",
     "accounts.logins": "LoginFailure",
-    "cluster.agent": "Node",
     "cluster.environments": "Environment EnvironmentBuild TrainingRun",
     "cluster.endings": "TrainingRun",
     "cluster.fleet": "Node Slot TrainingRun",

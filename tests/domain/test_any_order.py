@@ -16,6 +16,7 @@ from experiments.cluster import desired, fleet, scheduling
 from experiments.models import ClusterRules, Experiment, Grant, RunState, TrainingRun, User
 from experiments.models.runs import LIVE
 from tests import cast
+from training_runtime.meeting import Meeting
 from training_runtime.protocol import Apply, Observation, RunObservation
 from training_runtime.scheduling.sizes import next_size
 
@@ -65,15 +66,17 @@ class SlowHost:
         self.look()
 
     def look(self) -> None:
-        runs = [
-            RunObservation(run=run, attempt=self.attempts[run], state="running", holding=tuple(sorted(slots)), remote=run in self.agents)
-            for run, slots in self.processes.items()
-        ]
+        runs = [self._running(run, slots) for run, slots in self.processes.items()]
         ended = [
             RunObservation(run=run, attempt=self.attempts[run], state="exited", holding=(), exit_code=code)
             for run, code in self.exits.items()
         ]
         self.seen.append(Observation(revision=self.revision, node=cast.facts(self.node.name, address="10.0.0.1"), runs=(*runs, *ended)))
+
+    def _running(self, run: int, slots: set[int]) -> RunObservation:
+        remote = run in self.agents
+        meeting = None if remote else Meeting("10.0.0.1", 40_000 + run, "secret of the run")
+        return RunObservation(run, self.attempts[run], "running", tuple(sorted(slots)), remote=remote, meeting=meeting)
 
     def tell(self, now: dt.datetime) -> None:
         if self.seen:

@@ -50,14 +50,10 @@ def places(node: Node, *, retired: bool = False) -> list[tuple[str, int]]:
     return list(Slot.objects.filter(node=node, retired=retired).order_by("device", "index").values_list("device", "index"))
 
 
-def test_a_node_has_a_slot_per_gpu_else_four_cpu_shares_unless_told(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("EDT_SLOTS", raising=False)
+def test_a_node_has_a_slot_per_gpu_else_four_cpu_shares_unless_told(db: None) -> None:
     assert places(fleet.register(cast.facts("a"), now=NOW)) == [("cpu", i) for i in range(4)]
     assert places(fleet.register(cast.facts("b", gpus=2), now=NOW)) == [("gpu", 0), ("gpu", 1)]
-    monkeypatch.setenv("EDT_SLOTS", "3")
-    assert places(fleet.register(cast.facts("c"), now=NOW)) == [("cpu", i) for i in range(3)]
-    monkeypatch.setenv("EDT_SLOTS", "not a number")
-    assert len(places(fleet.register(cast.facts("d"), now=NOW))) == 4
+    assert places(fleet.register(cast.facts("c"), now=NOW, slots=3)) == [("cpu", i) for i in range(3)]
 
 
 def test_more_slots_than_gpus_share_them(project: Project, alice: User) -> None:
@@ -79,8 +75,8 @@ def test_slots_that_a_node_loses_are_retired_and_come_back(db: None) -> None:
     assert Slot.objects.filter(node=node).count() == 4
 
 
-def test_a_retired_slot_is_emptied(run: TrainingRun, host: cast.Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDT_SLOTS", "3")
+def test_a_retired_slot_is_emptied(run: TrainingRun, host: cast.Host) -> None:
+    host.slots = 3
     host.apply(NOW)
     scheduling.tick(NOW)
     host.apply(NOW)

@@ -123,10 +123,11 @@ def test_a_name_that_no_machine_can_have_is_refused(dora: User, name: str) -> No
         services.add_node(by=dora, name=name, now=NOW)
 
 
-def test_a_machine_with_the_studios_folders_or_at_work_gets_no_token(dora: User, token: NodeToken) -> None:
+def test_a_machine_at_work_gets_no_token_and_one_that_an_earlier_release_had_an_agent_on_gets_one(dora: User, token: NodeToken) -> None:
     cast.node("gamma", now=NOW)
-    with pytest.raises(DomainError, match="shares the studio's folders"):
+    with pytest.raises(DomainError, match="end edt-node there"):
         services.add_node(by=dora, name="gamma", now=NOW)
+    services.add_node(by=dora, name="gamma", now=NOW + 3600 * SECOND)
     welcome = greet(token)
     assert isinstance(welcome, Welcome)
     assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
@@ -240,10 +241,7 @@ def test_a_machine_without_a_lease_keeps_its_runs_however_long_it_is_silent(proj
     assert len(cast.slots_of(run)) == 4
 
 
-def test_how_many_slots_it_shares_is_said_by_its_token_and_not_by_the_studios_settings(
-    token: NodeToken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDT_SLOTS", "9")
+def test_how_many_slots_it_shares_is_said_by_its_token(token: NodeToken) -> None:
     welcome = greet(token)
     assert isinstance(welcome, Welcome)
     assert joining.take_in(token.pk, welcome.incarnation, SEEN, 2, NOW)
@@ -252,9 +250,8 @@ def test_how_many_slots_it_shares_is_said_by_its_token_and_not_by_the_studios_se
 
 
 @pytest.fixture
-def own(settings: Any) -> NodeToken:
-    """The studio's own machine, which takes part by joining."""
-    settings.EDT_NODE_JOINS = True
+def own(db: None) -> NodeToken:
+    """Of the studio's own machine."""
     own_machine.token("", now=NOW)
     return NodeToken.objects.get(node_name="local")
 
@@ -287,25 +284,3 @@ def test_its_token_is_the_one_that_it_has_for_as_long_as_that_is_good(own: NodeT
 def test_no_other_machine_gets_a_token_under_its_name(dora: User) -> None:
     with pytest.raises(DomainError, match="local is the studio's own machine"):
         services.add_node(by=dora, name="local", now=NOW)
-
-
-def test_a_machine_that_takes_part_in_another_way_has_its_runs_go_on_from_their_last_states(
-    own: NodeToken, project: Project, alice: User, settings: Any
-) -> None:
-    greet(own)
-    host = cast.Host(cast.node("local", now=NOW))
-    run = cast.run(project, by=alice, now=NOW)
-    scheduling.tick(NOW)
-    host.apply(NOW)
-    own_machine.settle(now=NOW + SECOND)
-    run.refresh_from_db()
-    assert (run.attempt, Node.objects.get(name="local").joined) == (1, True), "nothing has changed"
-    settings.EDT_NODE_JOINS = False
-    own_machine.settle(now=NOW + SECOND)
-    run.refresh_from_db()
-    assert (run.head_node, run.attempt, run.state) == (None, 2, RunState.SUSPENDED)
-    assert "takes part with an agent of the studio from now on" in run.state_reason
-    assert cast.slots_of(run) == set()
-    node = Node.objects.get(name="local")
-    assert (node.joined, node.identity) == (False, "")
-    assert not NodeToken.objects.filter(node_name="local").exists()

@@ -91,6 +91,7 @@ def test_guests_keep_their_head_node_and_lose_the_slots_there(project: Project, 
     nodes = {name: cast.node(name, now=NOW, address=name) for name in ("gone", "here")}
     run = cast.run(project, by=alice, max_slots=8, now=NOW)
     TrainingRun.objects.filter(pk=run.pk).update(engines=8, head_node=nodes["here"])
+    cast.is_met(TrainingRun.objects.get(pk=run.pk), on=nodes["here"])
     scheduling.tick(NOW)
     assert len(cast.slots_of(run)) == 8
     fleet.register(cast.facts("here", address="here"), now=LATER)

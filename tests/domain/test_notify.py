@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
+from django.core.cache import cache
 from django.db import transaction
 
 from experiments import services, tasks
@@ -66,14 +67,15 @@ def test_a_change_of_state_is_told_to_every_page_that_shows_it(said: SentMessage
 def test_who_is_nudged_by_what(said: SentMessages, run: TrainingRun, node: Node, alice: User) -> None:
     said.clear()
     scheduling.tick(node.last_seen_at or NOW)
-    assert said.task_names() == ["apply_node"]
+    assert said.about("stream-local", "apply")
     said.clear()
     services.stop_run(run, by=alice)
-    assert said.task_names() == ["schedule", "apply_node"]
+    assert said.task_names() == ["schedule"]
+    assert said.about("stream-local", "apply")
     said.clear()
     cast.Host(node).apply(NOW, exits={run.pk: 0})
     assert "schedule" in said.task_names()
-    assert "apply_node" in said.task_names()
+    assert said.about("stream-local", "apply")
 
 
 async def test_a_message_arrives_as_it_was_sent() -> None:
@@ -100,12 +102,14 @@ def test_without_broker_and_layer_the_work_goes_on_quickly_and_it_is_logged_once
         "default": {"BACKEND": "experiments.live.page_layer.PageLayer", "CONFIG": {"host": f"unix://{tmp_path}/none.sock", "prefix": "edt"}}
     }
     monkeypatch.setattr(notify, "_failed_at", {})
+    cache.clear()
     caplog.set_level(logging.INFO, logger="experiments.live.notify")
     cast.node(now=NOW)
     project = services.create_project(by=alice, name="Digits")
     begin = time.monotonic()
     for number in range(5):
         cast.run(project, by=alice, name=f"run {number}", now=NOW)
+        notify.nudge_schedule()
     scheduling.tick(NOW)
     assert time.monotonic() - begin < 10
     assert TrainingRun.objects.filter(state=RunState.STARTING).count() == 4
@@ -126,8 +130,9 @@ def test_what_is_said_together_is_merged_and_what_was_rolled_back_is_not_said(sa
             notify.changed("cluster", "feed", "jobs")
             notify.nudge_node("local")
         assert (said.messages, said.tasks) == ([], [])
-    assert [(topic, message["what"]) for topic, message in said.messages] == [("cluster", ["jobs", "feed"]), ("run-8", ["state"])]
-    assert said.task_names() == ["apply_node"]
+    changes = [(topic, message["what"]) for topic, message in said.messages if message["type"] == "changed"]
+    assert changes == [("cluster", ["jobs", "feed"]), ("run-8", ["state"])]
+    assert said.about("stream-local") == [{"type": "apply"}]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -233,7 +233,7 @@ def test_pages_are_told_who_holds_what(
     (message,) = said.about("cluster", "slots")
     assert message["held"] == {str(slot): alices.pk for slot in cast.slot_ids(node)}
     assert message["counts"] == {str(alices.pk): 4}
-    assert ("experiments.tasks.apply_node", ("local",), "node.local") in said.tasks
+    assert said.about("stream-local") == [{"type": "apply"}], "and the machine, through whoever holds its stream"
 
 
 def test_a_preview_shows_the_change_and_writes_nothing(alices: TrainingRun, bobs: TrainingRun, host: cast.Host) -> None:

@@ -21,7 +21,7 @@ MET = Meeting("10.0.0.1", 40123, "secret of the run")
 
 
 def joined(name: str) -> cast.Host:
-    made = host(name)
+    made = dataclasses.replace(host(name), is_met=False)
     Node.objects.filter(pk=made.node.pk).update(joined=True)
     made.node.refresh_from_db()
     return made
@@ -89,17 +89,18 @@ def test_without_the_rule_nobody_is_met(wide: TrainingRun, hosts: tuple[cast.Hos
     assert not joining.state_for("alpha", None, NOW + 9 * SECOND).wanted.several
 
 
-def test_machines_that_have_joined_share_with_each_other_and_with_no_others(hosts: tuple[cast.Host, cast.Host]) -> None:
+def test_the_studios_own_machine_shares_runs_with_the_others_and_each_is_told_how_to_get_an_address(
+    hosts: tuple[cast.Host, cast.Host],
+) -> None:
     host("local")
     nodes = list(Node.objects.all())
-    assert {node.name for node in nodes if node.pk in machine_pools.pools(nodes)} == {"alpha", "beta"}
-    assert machine_pools.obstacles(nodes) == [
-        "local has not joined, and shares runs with no machine that has (the studio's own joins with EDT_NODE_JOINS=1)."
+    assert {node.name for node in nodes if node.pk in machine_pools.pools(nodes)} == {"alpha", "beta", "local"}
+    assert machine_pools.obstacles(nodes) == []
+    Node.objects.exclude(name="alpha").update(address="")
+    assert machine_pools.obstacles(Node.objects.all())[1:] == [
+        "beta has no address under which others reach it: join it with --address.",
+        "local has no address under which others reach it: set EDT_NODE_ADDRESS for the studio.",
     ]
-    Node.objects.filter(name="beta").update(address="")
-    said = machine_pools.obstacles(Node.objects.all())
-    assert said[0] == "alpha has joined, and shares runs with machines that have."
-    assert said[1] == "beta has no address under which others reach it: join it with --address."
 
 
 def test_a_guest_whose_lease_is_over_costs_the_run_its_slots_there_and_nothing_else(

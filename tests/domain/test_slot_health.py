@@ -151,12 +151,11 @@ def test_what_a_driver_says_takes_out_what_it_is_about(health: GpuHealth, accept
     assert fault(health, accepted_errors=accepted, trusted_for_s=trusted_for_s) == says
 
 
-def test_slots_of_a_gpu_whose_driver_reports_an_error_are_out_until_they_are_put_back(dora: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDT_SLOTS", "4")
+def test_slots_of_a_gpu_whose_driver_reports_an_error_are_out_until_they_are_put_back(dora: User) -> None:
     node = cast.node("alpha", slots=4, gpus=2, now=NOW)
 
     def heard(*gpus: GpuHealth, at: dt.datetime) -> list[int]:
-        fleet.record(Observation(revision=1, node=cast.facts("alpha", gpus=2), runs=(), gpus=gpus), now=at)
+        fleet.record(Observation(revision=1, node=cast.facts("alpha", gpus=2), runs=(), gpus=gpus), now=at, slots=4)
         return [slot.index for slot in Slot.objects.filter(node=node).exclude(out_reason="").order_by("index")]
 
     two = GpuHealth(1, 2)

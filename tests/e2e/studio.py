@@ -169,20 +169,26 @@ class Studio:
             database.execute("UPDATE experiments_clusterrules SET people_trust_each_other = 1")
 
     def join(self, node: str) -> None:
-        """Let a second node take part, by the commands that docs/operations.md prints: a host and an agent of its own, the same folders."""
-        environment = {**self.environment, "EDT_NODE": node, "EDT_SLOTS": str(self.slots)}
-        for command in printed_commands("## Several machines"):
-            self.others.append(
-                subprocess.Popen(
-                    ["sh", "-c", f"exec {command}"],
-                    cwd=REPOSITORY,
-                    env=environment,
-                    stdout=self.output.open("ab"),
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+        """Let a second node take part, by the command that docs/operations.md prints for a machine that shares the studio's folders."""
+        code = (
+            "from experiments import services\nfrom experiments.models import User\n"
+            f"admin = User.objects.get(username='admin')\nprint(services.add_node(by=admin, name={node!r}, slots={self.slots})[1])"
+        )
+        token = self.shell(code).strip().splitlines()[-1]
+        own = {"STUDIO": self.url, "TOKEN": token, "EDT_NODE_HOME": str(self.home / "machines" / node)}
+        (command,) = printed_commands("## Several machines")
+        self.others.append(
+            subprocess.Popen(
+                ["sh", "-c", f"exec {command} --address {self.address or 'none'}"],
+                cwd=REPOSITORY,
+                env={**self.environment, **own},
+                stdout=self.output.open("ab"),
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
-        wait_until(lambda: self.rows("SELECT id FROM experiments_node WHERE name = ?", node), f"node {node} is known")
+        )
+        heard = "SELECT id FROM experiments_node WHERE name = ? AND last_seen_at IS NOT NULL"
+        wait_until(lambda: self.rows(heard, node), lambda: f"node {node} is heard of\n{self.tail()}", deadline_s=60)
 
     def _answers(self) -> bool:
         assert self.process is not None

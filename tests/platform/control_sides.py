@@ -1,5 +1,5 @@
-"""Two control sides of one studio on PostgreSQL, as two machines with its folder would have them, and a machine with host and agent, by the
-commands that docs/operations.md prints: for the test of a standby, and for what measures it."""
+"""Two control sides of one studio on PostgreSQL, as two machines with its folder would have them, with a web process for both and the
+studio's own machine, by the commands that docs/operations.md prints: for the test of a standby, and for what measures it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import psycopg
 
 from tests import groups
 from tests.domain import postgres
-from tests.e2e.studio import REPOSITORY, printed_commands, wait_until
+from tests.e2e.studio import REPOSITORY, free_port, printed_commands, wait_until
 from webapp import home as homes
-from webapp.studio import broker, programs
+from webapp.studio import broker, own_machine, programs
 from webapp.studio.processes import Child
 
 SIDES = ("one", "two")
@@ -77,6 +77,15 @@ class ControlSides:
                 stderr=output,
                 start_new_session=True,
             )
+
+    def have_a_machine(self) -> None:
+        """The studio's own, whose link reaches the pages of a web process."""
+        (web,) = [line for line in printed_commands("## A standby") if "webapp.studio.web" in line]
+        (join,) = printed_commands("## Several machines")
+        port = free_port()
+        self.start("web", web.replace("8000", str(port)))
+        token = own_machine.token_file(self.home).read_text().strip()
+        self.start("link", join, STUDIO=f"http://127.0.0.1:{port}", TOKEN=token, EDT_NODE_HOME=str(self.home / "node"))
 
     def start_side(self, name: str) -> None:
         (command,) = [line for line in printed_commands("## A standby") if "--queues control" in line]
@@ -134,7 +143,7 @@ class ControlSides:
 
 @contextlib.contextmanager
 def running() -> Iterator[ControlSides]:
-    """Database, broker, host, agent and both sides; all of it is gone afterwards."""
+    """Database, broker, pages, a machine and both sides; all of it is gone afterwards."""
     home = Path(tempfile.mkdtemp(prefix="edt-sides-"))
     home.chmod(0o755)
     homes.prepare(home)
@@ -149,8 +158,7 @@ def running() -> Iterator[ControlSides]:
             sides = ControlSides(server, home)
             try:
                 sides.manage("prepare")
-                for name, command in zip(("host", "agent"), printed_commands("## Several machines"), strict=True):
-                    sides.start(name, command)
+                sides.have_a_machine()
                 (ingest,) = [line for line in printed_commands("## A standby") if "--queues ingest" in line]
                 sides.start("ingest", ingest, EDT_SIDE="one")
                 for name in SIDES:

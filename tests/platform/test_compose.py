@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,9 @@ import yaml
 from django.core.management import get_commands
 from django.test import Client
 
+from training_runtime.node import settings as node_settings
 from webapp.home import allowed_hosts
+from webapp.studio import own_machine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMPOSE = REPOSITORY / "docker-compose.yml"
@@ -147,7 +150,7 @@ def test_commands_and_health_checks_name_real_entry_points(compose: dict[str, An
         "app webapp",
         "queue control",
         "queue ingest",
-        "queue node.local",
+        "module training_runtime.node",
     }
     assert "prepare" in get_commands()
     assert importlib.util.find_spec("training_runtime.host.__main__") is not None
@@ -165,8 +168,14 @@ def test_the_health_of_the_web_process_does_not_hang_on_the_name_that_browsers_u
     assert Client().get(address.path, headers={"Host": "elsewhere.example"}).status_code == 400
 
 
-def test_the_node_of_the_agent_is_the_node_of_the_host(compose: dict[str, Any]) -> None:
-    node = compose["services"]["agent"]["environment"]["EDT_NODE"]
-    assert f"node.{node}" in compose["services"]["agent"]["command"]
+def test_the_link_is_of_the_node_of_the_host_and_reads_the_token_that_the_pages_have_made(compose: dict[str, Any]) -> None:
+    node = compose["services"]["web"]["environment"]["EDT_NODE"]
     host = compose["services"]["host"]["command"]
-    assert host[host.index("--node") + 1] == node
+    assert host[host.index("--node") + 1] == node, "as which the studio makes the token"
+    link = compose["services"]["link"]
+    line = link["command"][-1]
+    assert str(own_machine.token_file(Path("/var/lib/edt"))) in line
+    typed = line.split("training_runtime.node ", 1)[1].split(" < ")[0].replace("${EDT_SLOTS:-4}", "4")
+    told = node_settings.parser({}).parse_args(shlex.split(typed))
+    assert (told.shares, str(told.home), told.host) == ("/var/lib/edt", "/var/lib/edt/node", False)
+    assert "environment" not in link, "no password"

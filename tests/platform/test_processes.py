@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -111,18 +112,22 @@ def test_one_from_before_versions_were_compared_is_taken_over_by_the_same_versio
             child.popen.wait()
 
 
-@pytest.mark.parametrize("joins", [True, False])
-def test_runs_that_have_lost_their_host_keep_the_studio_from_starting_in_the_other_way(joins: bool, tmp_path: Path) -> None:
-    folder = (tmp_path if joins else tmp_path / own_machine.FOLDER) / "host" / "local"
+def test_what_an_earlier_release_has_left_running_with_other_folders_keeps_the_studio_from_starting(tmp_path: Path) -> None:
+    folder = tmp_path / own_machine.FOLDER / "host" / "local"
     folder.mkdir(parents=True)
-    own_machine.refuse_other_host(tmp_path, "local", joins=joins)
+    own_machine.refuse_host_of_before(tmp_path)
     me = look(os.getpid())
     assert me is not None
     saved = {"runs": [{"run": 7, "pid": me.pid, "start_ticks": me.start_ticks}]}
     (folder / "state.json").write_text(json.dumps(saved))
     with pytest.raises(Refusal, match=rf"Run 7 \(process {me.pid}\) was started"):
-        own_machine.refuse_other_host(tmp_path, "local", joins=joins)
-    own_machine.refuse_other_host(tmp_path, "local", joins=not joins)
+        own_machine.refuse_host_of_before(tmp_path)
     saved["runs"][0]["start_ticks"] += 1  # its number is another's by now
     (folder / "state.json").write_text(json.dumps(saved))
-    own_machine.refuse_other_host(tmp_path, "local", joins=joins)
+    own_machine.refuse_host_of_before(tmp_path)
+    with open(folder / "host.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{me.pid}\n")
+        lock.flush()
+        with pytest.raises(Refusal, match=rf"The node host of this machine \(process {me.pid}\) was started"):
+            own_machine.refuse_host_of_before(tmp_path)

@@ -48,7 +48,7 @@ def serves_pages(sides: ControlSides) -> None:
     """With a web process of its own, as it is printed but for the port."""
     (command,) = [line for line in printed_commands("## A standby") if "webapp.studio.web" in line]
     port = free_port()
-    sides.start("web", command.replace("8000", str(port)))
+    sides.start("pages", command.replace("8000", str(port)))
 
     def is_ready() -> bool:
         with contextlib.suppress(OSError):

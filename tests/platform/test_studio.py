@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.studio import REPOSITORY, Studio, wait_until
 
-CHILDREN = {"broker", "host", "web", "agent", "ingest", "control"}
+CHILDREN = {"broker", "host", "web", "link", "ingest", "control"}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
         assert not any(password in word for word in process.cmdline()), process
     assert not [name for name in child(studio, "host").environ() if re.search("PASSWORD|REDIS|DATABASE|SECRET|EMAIL", name)]
 
-    for name in ("web", "agent", "ingest", "control"):  # only the node host may carry torch
+    for name in ("web", "link", "ingest", "control"):  # only the node host may carry torch
         assert "libtorch" not in Path(f"/proc/{child(studio, name).pid}/maps").read_text(), name
     assert child(studio, "web").memory_full_info().pss < 250 << 20
 
@@ -162,7 +162,7 @@ def watchful() -> Iterator[Studio]:
 def test_processes_that_hang_are_replaced(watchful: Studio) -> None:
     watchful.start()
     all_up(watchful)
-    for worker in ("agent", "ingest", "control"):  # one that has not spoken yet would be given its whole time to start
+    for worker in ("ingest", "control"):  # one that has not spoken yet would be given its whole time to start
         log = watchful.home / "log" / f"{worker}.log"
         wait_until(lambda log=log: " ready." in log.read_text(), f"the {worker} to be ready", deadline_s=60)
     wait_until(lambda: watchful.rows("SELECT 1 FROM experiments_node WHERE last_seen_at IS NOT NULL"), "the node", deadline_s=60)

@@ -34,8 +34,8 @@ def printed() -> set[str]:
     return {re.sub(r"^(\w+=\S+ )+", "", line) for line in typed}
 
 
-def test_there_is_a_unit_for_the_studio_one_for_a_machine_that_joins_and_two_for_one_that_shares_folders() -> None:
-    assert [unit.name for unit in UNITS] == ["edt-agent.service", "edt-host.service", "edt-node.service", "edt-studio.service"]
+def test_there_is_a_unit_for_the_studio_and_one_for_a_machine_that_joins() -> None:
+    assert [unit.name for unit in UNITS] == ["edt-node.service", "edt-studio.service"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
@@ -52,13 +52,13 @@ def test_a_unit_is_installed_as_the_documents_say(unit: Path) -> None:
         assert file.removeprefix("-") in text, file
 
 
-def test_the_host_gets_no_password() -> None:
-    (host,) = [unit for unit in UNITS if unit.stem == "edt-host"]
-    assert settings(host, "EnvironmentFile") == ["/etc/edt/node.env"]
-    assert not settings(host, "Environment")
+def test_a_machine_that_joins_gets_no_password() -> None:
+    (node,) = [unit for unit in UNITS if unit.stem == "edt-node"]
+    assert not settings(node, "EnvironmentFile")
+    assert not settings(node, "Environment")
 
 
-@pytest.mark.parametrize("name", ["edt-studio", "edt-host", "edt-node"])
+@pytest.mark.parametrize("name", ["edt-studio", "edt-node"])
 def test_a_stop_waits_for_runs_that_write_their_state_and_kills_no_training(name: str) -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == name]
     assert float(settings(unit, "TimeoutStopSec")[0]) >= HOST_STOP_S + HOST_WRITES_S + 10

@@ -79,7 +79,7 @@ class HostProcess(threading.Thread):
 
     @property
     def _lock(self) -> Path:
-        return self._settings.home / "host" / self.node / "host.lock"
+        return self._settings.work / "host" / self.node / "host.lock"
 
     @property
     def _log(self) -> Path:
@@ -87,7 +87,7 @@ class HostProcess(threading.Thread):
 
     def _answers(self) -> bool:
         try:
-            for _ in client.subscribe(self._settings.home, self.node, timeout_s=ANSWER_S, connect_timeout_s=ANSWER_S):
+            for _ in client.subscribe(self._settings.work, self.node, timeout_s=ANSWER_S, connect_timeout_s=ANSWER_S):
                 return True
         except OtherVersion as error:
             self._kill(str(error))
@@ -102,7 +102,7 @@ class HostProcess(threading.Thread):
             processes.send_signal(process, signal.SIGKILL)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "training_runtime.host", "--home", str(self._settings.home), "--node", self.node]
+        command = [sys.executable, "-m", "training_runtime.host", "--home", str(self._settings.work), "--node", self.node]
         command += ["--lease", f"{self._lease_s:g}", *(["--slots", str(self._slots)] if self._slots is not None else [])]
         environment = {name: value for name, value in os.environ.items() if name not in (TOKEN, "EDT_NODE_ADDRESS")}
         with open(self._log, "ab") as output:

@@ -19,6 +19,7 @@ from types import FrameType
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from training_runtime import watchdog
 from training_runtime.errors import ProtocolError
 from training_runtime.node.files import Files
 from training_runtime.node.folders import Folders
@@ -26,7 +27,7 @@ from training_runtime.node.host_process import HostProcess
 from training_runtime.node.messages import SPOKEN, STREAM, Hello, Message, Refused, Welcome, apart, decode, encode
 from training_runtime.node.places import ROOMS
 from training_runtime.node.session import Session, TurnedAway
-from training_runtime.node.settings import Settings, address_of
+from training_runtime.node.settings import INSTALLATION, Settings, address_of
 from training_runtime.protocol import MAX_STUDIO_LINE_BYTES
 from training_runtime.version_skew import ProtocolVersion, too_far_behind
 
@@ -36,6 +37,7 @@ LAST_STATES_S = 960.0  # for runs to write their states, as long as the host its
 LAST_FILES_S = 120.0  # for these to be sent
 LAST_WORD_S = 15.0  # for the studio to take in that the machine has ended
 UNTIL_LEASE_S = 10.0  # of a host that is started before the studio has said
+NOT_SHARED = "this machine was told that it shares the studio's folders, and {home} is the home of another studio: see --shares"
 
 
 class Link:
@@ -55,6 +57,7 @@ class Link:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        watchdog.Thread(lambda _: True).start()
         if self._settings.name:
             self._have_host(self._settings.name, self._settings.slots, UNTIL_LEASE_S)
         failures, said = 0, ""
@@ -93,6 +96,8 @@ class Link:
             self._stream = stream
             stream.send(encode(Hello(identity_of(settings.home), _boot(), settings.slots)))
             answer = _welcomed(decode(stream.recv(timeout=30)))
+            if settings.shares is not None and answer.installation != _installation(settings.shares):
+                raise TurnedAway(NOT_SHARED.format(home=settings.shares))
             settings.write_down(answer.name)
             self._have_host(answer.name, answer.slots, answer.lease_s)
             log.info("Joined %s as %s.", settings.studio, answer.name)
@@ -106,7 +111,7 @@ class Link:
                 files.close()
 
     def _have_host(self, name: str, slots: int | None, lease_s: float) -> None:
-        if self._host is None or self._host.node != name:
+        if self._settings.has_host and (self._host is None or self._host.node != name):
             self._host = HostProcess(self._settings, name, slots=slots, lease_s=lease_s)
             self._host.start()
 
@@ -116,9 +121,16 @@ class Link:
             threading.Thread(target=self._leave, name="leave").start()
 
     def _leave(self) -> None:
-        """Thread: the stream stays open until what runs have written last is in the studio."""
-        log.info("Told to end: runs here are suspended, and go on elsewhere.")
+        """Thread: the stream stays open until what runs have written last is in the studio. Who keeps no host leaves the runs alone."""
         session = self._session
+        if self._settings.has_host:
+            self._end_runs(session)
+        if self._stream is not None:
+            with contextlib.suppress(OSError, WebSocketException):
+                self._stream.close()
+
+    def _end_runs(self, session: Session | None) -> None:
+        log.info("Told to end: runs here are suspended, and go on elsewhere.")
         if session is not None:
             session.leaving.set()
         nothing_left = self._end_host()
@@ -126,9 +138,6 @@ class Link:
             session.wait_for_files(LAST_FILES_S)
             if nothing_left:
                 session.say_departed(LAST_WORD_S)
-        if self._stream is not None:
-            with contextlib.suppress(OSError, WebSocketException):
-                self._stream.close()
 
     def _end_host(self) -> bool:
         return self._host is not None and self._host.end(patience_s=LAST_STATES_S)
@@ -153,6 +162,12 @@ def identity_of(home: Path) -> str:
         beside.write_text(uuid.uuid4().hex)
         beside.replace(path)
     return path.read_text().strip()[:64]
+
+
+def _installation(home: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (home / INSTALLATION).read_text().strip()
+    return ""
 
 
 def _boot() -> str:

@@ -1,6 +1,6 @@
 """What a joined machine and the studio say to each other on their stream: frozen records, a JSON text each.
 
-    node -> studio   Hello, ObservedState, Departed
+    node -> studio   Hello, ObservedState, JournalsGrown, Departed
     studio -> node   Welcome, DesiredState, Refused
 
 The stream is a WebSocket that the node opens (`/ws/node/`, Authorization: Bearer). A DesiredState comes every few seconds and whenever
@@ -21,8 +21,8 @@ from training_runtime.protocol import MAX_STUDIO_LINE_BYTES, Apply, Observation
 from training_runtime.records import build, parse_message
 from training_runtime.version_skew import Behind, ProtocolVersion
 
-VERSION = 2
-OLDEST = 2  # of the other side that this one works with; from version 3 on it is the one before VERSION
+VERSION = 3
+OLDEST = VERSION - 1  # of the other side that this one works with
 SPOKEN = ProtocolVersion(VERSION, OLDEST)
 UPGRADE_MACHINE = (
     'Upgrade it to the studio\'s release: `pip install --upgrade "edt-studio[node]"` there (in a clone: update it, and `tools/setup.sh`), '
@@ -49,12 +49,14 @@ class Hello:
 @dataclass(frozen=True)
 class Welcome:
     """Studio -> node. `incarnation`: grows with every joining, and goes with all that the node sends from now on: what an older one sends
-    is refused. `lease_s`: so long after the last DesiredState the node may use its slots. `slots`: how many it shares out."""
+    is refused. `lease_s`: so long after the last DesiredState the node may use its slots; 0: for good. `slots`: how many it shares out.
+    `installation`: the key of the studio's home, which a machine that shares that finds there."""
 
     name: str
     incarnation: int
     lease_s: float
     slots: int | None = None
+    installation: str = ""
     version: int = VERSION
     oldest: int = OLDEST
     type: Literal["welcome"] = "welcome"
@@ -91,6 +93,20 @@ class ObservedState:
 
 
 @dataclass(frozen=True)
+class Journal:
+    run: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class JournalsGrown:
+    """Node -> studio: of a machine that shares the studio's folders: how long the journals are that have grown there since it last said."""
+
+    journals: tuple[Journal, ...]
+    type: Literal["grown"] = "grown"
+
+
+@dataclass(frozen=True)
 class Departed:
     """Node -> studio, last: it was told to end, its host has ended, and no process of a run is left there. They may go on elsewhere."""
 
@@ -106,7 +122,7 @@ class Refused:
     type: Literal["refused"] = "refused"
 
 
-Message = Hello | Welcome | DesiredState | ObservedState | Departed | Refused
+Message = Hello | Welcome | DesiredState | ObservedState | JournalsGrown | Departed | Refused
 _TYPES: dict[str, type[Any]] = {str(each.__dataclass_fields__["type"].default): each for each in get_args(Message)}
 
 

@@ -19,11 +19,24 @@ from training_runtime.node import places
 from training_runtime.node.fetching import fetch_run, fetch_tree, forget_unused, is_here
 from training_runtime.node.files import Files, NotOurs, Unreachable
 from training_runtime.node.folders import Folder, Folders
-from training_runtime.node.messages import GUEST, Departed, DesiredState, ObservedState, Refused, RunFolder, Welcome, decode, encode
+from training_runtime.node.messages import (
+    GUEST,
+    Departed,
+    DesiredState,
+    Journal,
+    JournalsGrown,
+    Message,
+    ObservedState,
+    Refused,
+    RunFolder,
+    Welcome,
+    decode,
+    encode,
+)
 from training_runtime.node.mirroring import Mirroring
 from training_runtime.node.reporting import reported
 from training_runtime.node.settings import Settings
-from training_runtime.protocol import OLDEST, VERSION, Observation, RunSpec, WantedRun
+from training_runtime.protocol import OLDEST, VERSION, Apply, Observation, RunSpec, WantedRun
 from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
@@ -125,9 +138,8 @@ class Session:
                     self._coming[wish.spec.run] = (wish.spec, folder, "")
         # The stream's version covers what is in it: to the host here it is this release that speaks.
         ours = dataclasses.replace(wanted.apply, runs=tuple(begun), version=VERSION, oldest=OLDEST)
-        apply = places.translated(ours, self._path)
         try:
-            seen = client.apply(self._settings.home, self._welcome.name, apply, timeout_s=HOST_TIMEOUT_S)
+            seen = client.apply(self._settings.work, self._welcome.name, self._placed(ours, where), timeout_s=HOST_TIMEOUT_S)
         except HostUnavailable as error:
             log.warning("%s", error)
             return
@@ -135,6 +147,18 @@ class Session:
         if self._coming:
             self._needed.set()
         self._tidy(wanted)
+
+    def _placed(self, apply: Apply, where: Mapping[int, RunFolder]) -> Apply:
+        """With paths of this machine for places. The folder of a run whose driver is elsewhere is this machine's own, also where folders
+        are shared: what counts is what the driver's machine writes."""
+        placed = places.translated(apply, self._path)
+        runs = tuple(
+            dataclasses.replace(wish, spec=dataclasses.replace(wish.spec, result_dir=str(self._folders.path(where[wish.spec.run].folder))))
+            if wish.spec.remote and wish.spec.run in where
+            else wish
+            for wish in placed.runs
+        )
+        return dataclasses.replace(placed, runs=runs)
 
     def _tidy(self, wanted: DesiredState) -> None:
         """What is copied in full and wanted no more need not be here, nor what no run has used for long."""
@@ -147,13 +171,19 @@ class Session:
 
     def _is_here(self, spec: RunSpec, folder: RunFolder) -> bool:
         known = self._folders.known.get(folder.folder)
+        if self._settings.shares is not None and folder.term != GUEST:
+            return True
         if known is None or known.term != folder.term:
             return False
         known.attempt = max(known.attempt, spec.attempt)
-        return all(is_here(self._settings.home, room, name) for room, name in places.trees(spec))
+        return all(is_here(self._settings.home, room, name) for room, name in self._trees(spec))
+
+    def _trees(self, spec: RunSpec) -> tuple[tuple[str, str], ...]:
+        """What has to be brought here; where folders are shared, the studio has put it there."""
+        return places.trees(spec) if self._settings.shares is None else ()
 
     def _path(self, place: str) -> str:
-        return places.path_of(place, home=str(self._settings.home), data=str(self._settings.data))
+        return places.path_of(place, home=str(self._settings.work), data=str(self._settings.data))
 
     def _fetch(self) -> None:
         """Thread: brings what wanted runs lack, one after the other."""
@@ -181,7 +211,7 @@ class Session:
 
         home = self._settings.home
         try:
-            for room, name in places.trees(spec):
+            for room, name in self._trees(spec):
                 if room == "runs" and name not in self._folders.known:
                     self._folders.put_away(name)  # to continue from: it may have got on since
                 fetch_tree(self._files, home, room, name, say=say)
@@ -208,7 +238,7 @@ class Session:
         """Thread: what the host sees, as it comes."""
         while not self._over.is_set():
             with contextlib.suppress(HostUnavailable):
-                for seen in client.subscribe(self._settings.home, self._welcome.name, stop=self._over):
+                for seen in client.subscribe(self._settings.work, self._welcome.name, stop=self._over):
                     self._merge_observation(seen)
             self._over.wait(0.5)
 
@@ -234,6 +264,7 @@ class Session:
     def _tell(self) -> None:
         """Thread: tells the studio what is news, at most every SAY_PAUSE_S, and all there is after each DesiredState: its number is new."""
         told: tuple[object, ...] = ()
+        journals: frozenset[Journal] = frozenset()
         while not self._over.is_set():
             self._news.wait()
             self._news.clear()
@@ -243,8 +274,16 @@ class Session:
             if seen is None or self._over.is_set():
                 continue
             report = reported(seen, copies=self._mirror.copies(), coming=coming, address=self._address, leaving=self.leaving.is_set())
-            if (facts := (*news(report), *packages(report))) != told:
-                with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
-                    self._stream.send(encode(ObservedState(report)))
-                    told = facts
+            if (facts := (*news(report), *packages(report))) != told and self._try_send(ObservedState(report)):
+                told = facts
+            if self._settings.shares is not None:
+                long = frozenset(Journal(run.run, run.journal_bytes) for run in seen.runs if not run.remote and run.journal_bytes)
+                if (grown := long - journals) and self._try_send(JournalsGrown(tuple(sorted(grown, key=lambda each: each.run)))):
+                    journals = long
             self._over.wait(SAY_PAUSE_S)
+
+    def _try_send(self, message: Message) -> bool:
+        with contextlib.suppress(Exception):  # the stream is over, which `run` notices too
+            self._stream.send(encode(message))
+            return True
+        return False

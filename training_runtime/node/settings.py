@@ -16,6 +16,7 @@ from training_runtime.host.settings import ADDRESS
 
 TOKEN = "EDT_NODE_TOKEN"  # noqa: S105 (its name)
 NO_ADDRESS = "none"
+INSTALLATION = "installation"  # the file in a studio's home that says whose it is
 _USAGE = """\
 examples:
   edt-node join https://studio.example.org --token edtn_...
@@ -28,7 +29,9 @@ examples:
 class Settings:
     """`home`: all that the machine keeps. `data`: where scripts find shared data. `slots`: how many it offers; None: what the studio says.
     `name`: what the studio called it when it last joined; empty before. `address`: where other machines of the studio reach this one;
-    empty: see `address_of`. `replace`: take over from the `edt-node join` that runs in this home."""
+    empty: see `address_of`. `replace`: take over from the `edt-node join` that runs in this home. `shares`: the studio's own home, where
+    this machine sees it too: code, data and the folders of its runs are used where they are. `has_host`: the link keeps a node host;
+    else somebody else does."""
 
     studio: str
     home: Path
@@ -39,6 +42,13 @@ class Settings:
     verify: bool | str = True
     address: str = ""
     replace: bool = False
+    shares: Path | None = None
+    has_host: bool = True
+
+    @property
+    def work(self) -> Path:
+        """The home of the node host: of code, of data, and of the folders of runs whose driver is here."""
+        return self.shares or self.home
 
     @property
     def note(self) -> Path:
@@ -50,22 +60,15 @@ class Settings:
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w") as file:
             facts = {"studio": self.studio, "token": self.token, "name": name, "slots": self.slots, "data": str(self.data)}
-            json.dump({**facts, "address": self.address}, file)
+            shares = str(self.shares) if self.shares is not None else ""
+            json.dump({**facts, "address": self.address, "shares": shares, "host": self.has_host}, file)
         beside.replace(self.note)
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Ends the process with status 2 and one sentence when something is wrong, as argparse does."""
-    parser = argparse.ArgumentParser(
-        prog="edt-node",
-        description="This machine's slots for a studio.",
-        epilog=_USAGE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="join")
-    join = commands.add_parser("join", help="share this machine's slots, until it is told to end (SIGTERM, Ctrl-C)")
-    _add_arguments(join, environment)
-    given = parser.parse_args(arguments)
+    join = parser(environment)
+    given = join.parse_args(arguments)
     if given.slots is not None and not 1 <= given.slots <= 10_000:
         join.error(f"--slots {given.slots}: from 1 to 10000")
     home = given.home.expanduser().absolute()
@@ -81,13 +84,30 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         join.error(problem)
     if not token:
         join.error('a token is needed: the page "Add a machine" of the studio shows it once')
-    data = given.data_root or Path(before.get("data") or home / "data")
+    shares = Path(said).absolute() if (said := given.shares or before.get("shares")) else None
+    if shares is not None and (problem := shared_problem(shares, home)):
+        join.error(problem)
+    data = given.data_root or Path(before.get("data") or (shares or home) / "data")
     slots = given.slots if given.slots is not None else before.get("slots")
     name = before.get("name", "") if before.get("token") == token else ""
     address = given.address if given.address is not None else before.get("address", "")
     if not ADDRESS.fullmatch(address):
         join.error(f"--address {address!r}: one host name or IP address, without a port, or none")
-    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True, address, given.replace)
+    has_host = before.get("host", True) if given.host is None else given.host
+    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True, address, given.replace, shares, has_host)
+
+
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(
+        prog="edt-node",
+        description="This machine's slots for a studio.",
+        epilog=_USAGE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="join")
+    _add_arguments(commands.add_parser("join", help="share this machine's slots, until it is told to end (SIGTERM, Ctrl-C)"), environment)
+    return made
 
 
 def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
@@ -100,6 +120,16 @@ def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]
         "--address",
         help="host name or IP, without a port, where the studio's other machines reach this one, for runs over several machines (default: "
         "that of the network card towards the studio; none: it shares no run)",
+    )
+    join.add_argument(
+        "--shares",
+        help="the studio's EDT_HOME, where this machine sees it too, as on a network file system: code, data and runs' files are used "
+        "there and do not travel",
+    )
+    join.add_argument(
+        "--host",
+        action=argparse.BooleanOptionalAction,
+        help="keep a node host here (default); without, another service starts it, as `python -m training_runtime.host` with the same home",
     )
     join.add_argument("--ca", default="", help="a file with the certificate that the studio's is signed by, if it is your own")
     join.add_argument(
@@ -130,6 +160,15 @@ def address_problem(studio: str, *, insecure: bool) -> str:
             f"{studio} has no TLS, and the code and secrets of runs travel to this machine: use https, or --insecure in a network that you "
             "trust"
         )
+    return ""
+
+
+def shared_problem(shares: Path, home: Path) -> str:
+    """Why the folder cannot be what a studio and this machine share; empty where it can."""
+    if not (shares / INSTALLATION).is_file() or not (shares / "runs").is_dir():
+        return f"--shares {shares}: this is no EDT_HOME of a studio (it has no {INSTALLATION}, or no runs/): is the file system mounted?"
+    if home == shares:
+        return f"--home {home}: what a machine keeps for itself needs another folder than what it shares with the studio"
     return ""
 
 

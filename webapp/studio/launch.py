@@ -57,12 +57,11 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
             checks.seconds(name, os.environ.get(name, ""))
         for name in programs.COPIES.values():
             checks.processes(name, os.environ.get(name, ""))
-        own_machine.refuse_other_host(home, settings.EDT_NODE, joins=settings.EDT_NODE_JOINS)
-        clear_leftovers(home, survivor=own_machine.NAME if settings.EDT_NODE_JOINS else "host")
+        own_machine.refuse_host_of_before(home)
+        clear_leftovers(home, survivor="host")
         listener = leaving.enter_context(checks.listen(options.host, options.port))
         supervisor = _supervisor(home, options, listener=listener)
         prepare.database()
-        prepare.own_machine()
         prepare.static_files(home)
         prepared()
         supervisor.catch_signals()
@@ -87,7 +86,7 @@ def _supervisor(home: Path, options: Options, *, listener: socket.socket) -> Sup
         listener=listener.fileno(),
         slots=options.slots,
         own_broker=own_broker,
-        joining=_joining(home, _address(options.host, int(listener.getsockname()[1]))) if settings.EDT_NODE_JOINS else None,
+        joining=_joining(home, _address(options.host, int(listener.getsockname()[1]))),
     )
     shown = tuple(p.name for p in children if p.name != "broker")  # its lines mean nothing to most; they are in its file
     terminal = Terminal(home, shown, show=options.show_logs)
@@ -97,7 +96,7 @@ def _supervisor(home: Path, options: Options, *, listener: socket.socket) -> Sup
 
 
 def _joining(home: Path, studio: str) -> Joining:
-    token = functools.cache(lambda: prepare.own_token(own_machine.written_token(home)))
+    token = functools.cache(lambda: prepare.own_token(home))
     return Joining(studio, token, Path(settings.EDT_DATA_ROOT))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from django.db.migrations.executor import MigrationExecutor
 from experiments.cluster import own_machine as cluster_own_machine
 from experiments.files import runfiles
 from experiments.ops import clock, installation
+from webapp.studio import own_machine
 from webapp.studio.checks import Refusal
 
 NOT_SERVED = ["redoc*", "favicon*", "*.map", "swagger-ui-init.js"]  # of what lies beside Swagger UI
@@ -42,16 +44,19 @@ def database(*, adopt: bool = False) -> bool:
     return todo
 
 
-def own_machine() -> None:
-    """See that this machine takes part as the settings say. Raises Refusal."""
+def own_token(home: Path) -> str:
+    """With which this machine joins: the one that is written down, where that is good, else a new one, which is written down for this user
+    alone. Raises Refusal."""
+    path = own_machine.token_file(home)
     with _in_the_database():
-        cluster_own_machine.settle(now=clock.now())
-
-
-def own_token(known: str) -> str:
-    """With which this machine joins; the one that is `known`, where that is good. Raises Refusal."""
-    with _in_the_database():
-        return cluster_own_machine.token(known, now=clock.now())
+        known = path.read_text().strip() if path.exists() else ""
+        token = cluster_own_machine.token(known, now=clock.now())
+        if token != known:
+            path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+                file.write(f"{token}\n")
+    return token
 
 
 @contextlib.contextmanager

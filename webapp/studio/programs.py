@@ -34,14 +34,12 @@ HOST_PREFIXES = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "EDT_PU
 COPIES = {"web": "EDT_WEB_PROCESSES", "control": "EDT_CONTROL_PROCESSES"}  # of which there may be several, and the settings that say so
 HOST_STOP_S = 20.0  # beside the time that its runs have to suspend,
 HOST_WRITES_S = 900.0  # and that in which it waits at most for a run whose state is being written; asked again, it does not
-FIRST, RUNS, PAGES, LAST = range(4)  # when a program is stopped
+FIRST, RUNS, LAST = range(3)  # when a program is stopped
 
 
-def all_of_them(
-    *, home: Path, node: str, listener: int, slots: int | None, own_broker: bool, joining: Joining | None = None
-) -> tuple[Program, ...]:
-    """`listener`: the number of the listening socket; `slots` overrides how many this machine offers; `joining`: where it takes part by
-    `edt-node join`."""
+def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_broker: bool, joining: Joining) -> tuple[Program, ...]:
+    """`listener`: the number of the listening socket; `slots` overrides how many this machine offers; `joining`: how it
+    takes part."""
     environment = {**os.environ, "EDT_HOME": str(home), "EDT_NODE": node, "PYTHONUNBUFFERED": "1"}
     environment["NOTIFY_SOCKET"] = str(notify_socket(home))
     environment["PYTHONWARNINGS"] = "ignore:You're running the worker with superuser"  # Celery means the tasks; no user code runs in them
@@ -49,23 +47,12 @@ def all_of_them(
     if slots is not None:
         environment["EDT_SLOTS"] = str(slots)
     tied = functools.partial(Program, environment=environment, folder=REPOSITORY)
-    # A link sends to the pages what its runs have written last.
-    web = functools.partial(
-        tied,
-        argv=(sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)),
-        inherited=(listener,),
-        stops=PAGES if joining else FIRST,
-    )
-    own: tuple[Program, ...]
-    if joining is None:
-        agent = tied("agent", _celery(f"agent.{node}", "--queues", f"node.{node}", "--pool", "solo"))
-        own = (_host(home, node, environment), web("web"), agent)
-    else:
-        stop_s = _host_stop_s(environment)
-        own = (web("web"), own_machine.program(home, joining, host_environment(environment), stop_s=stop_s, stops=RUNS))
+    web = functools.partial(tied, argv=(sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,))
     return (
         *([_broker(home)] if own_broker else []),
-        *own,
+        _host(home, node, environment),
+        web("web"),
+        own_machine.program(home, joining, host_environment(environment)),
         # A process of its own: journals of many runs would take the scheduler's turns, and its interpreter.
         tied("ingest", _celery("ingest", "--queues", "ingest", "--pool", "threads", "--concurrency", "2")),
         *(tied(name, _control(name)) for name in _names("control", environment)),
@@ -82,13 +69,9 @@ def _host(home: Path, node: str, environment: Mapping[str, str]) -> Program:
         REPOSITORY,
         tied=False,  # training outlives everything above it
         version=SPOKEN,
-        stop_s=_host_stop_s(environment),
+        stop_s=HOST_STOP_S + HOST_WRITES_S + float(environment.get("EDT_STOP_GRACE_S") or 10),
         stops=RUNS,
     )
-
-
-def _host_stop_s(environment: Mapping[str, str]) -> float:
-    return HOST_STOP_S + HOST_WRITES_S + float(environment.get("EDT_STOP_GRACE_S") or 10)
 
 
 def _names(name: str, environment: Mapping[str, str]) -> list[str]:

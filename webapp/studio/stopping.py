@@ -9,8 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from training_runtime.host.processes import Process, alive, look
-from webapp.studio import own_machine
+from training_runtime.host.processes import Process, alive, holder, look
 from webapp.studio.checks import Refusal
 from webapp.studio.processes import end_alone, written_down
 from webapp.studio.supervisor import LEAVE
@@ -35,7 +34,7 @@ def end_studio(home: Path, *, keep_host: bool) -> None:
 
 def end_host(home: Path, node: str) -> int:
     """The node host's own process, whose runs train on; its number. `node`: the machine's name. Raises Refusal where there is none."""
-    host = written_down(home / "run" / "host.pid") or own_machine.host_of(home, node, joins=True)
+    host = written_down(home / "run" / "host.pid") or holder(home / "host" / node / "host.lock")
     if host is None:
         raise Refusal(f"No node host of a studio with this data ({home}) runs here.")
     end_alone(host)

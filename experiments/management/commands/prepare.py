@@ -19,7 +19,9 @@ class Command(BaseCommand):
         home = Path(settings.EDT_HOME)
         try:
             checks.make_folders(home)
-            changed = [what for what, done in (("database", prepare.database()), ("static files", prepare.static_files(home))) if done]
+            database, static_files = prepare.database(), prepare.static_files(home)
+            prepare.own_token(home)
+            changed = [what for what, done in (("database", database), ("static files", static_files)) if done]
         except checks.Refusal as refusal:
             raise CommandError(str(refusal), returncode=2) from None
         self.stdout.write(f"Brought up to date: {', '.join(changed)}." if changed else "Everything was up to date.")

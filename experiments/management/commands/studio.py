@@ -17,7 +17,7 @@ ADMINISTRATOR = "admin"
 
 
 class Command(BaseCommand):
-    help = "Start the studio: broker, node host, agent, control worker and web. Ctrl-C stops them; running jobs go on at the next start."
+    help = "Start the studio: broker, node host and link, control worker and web. Ctrl-C stops them; running jobs go on at the next start."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -84,7 +84,7 @@ class Story:
         if found == 1:
             raise DemonstrationFailed("There is one slot and nothing to share: start it with EDT_SLOTS=4.")
         if not found and (now - self.began_at).total_seconds() > SLOTS_WITHIN_S:
-            raise DemonstrationFailed(f"The node has not said what it has within {SLOTS_WITHIN_S:.0f} s; see host.log and agent.log.")
+            raise DemonstrationFailed(f"The node has not said what it has within {SLOTS_WITHIN_S:.0f} s; see host.log and link.log.")
         if found:
             self.said = trust_each_other()
         self.slots = found
