@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,14 @@ from webapp.home import prepare
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is slow, and no test is about that
 hypothesis.settings.load_profile("patient")
 FIRST = ("e2e", "attack", "platform")  # the folders with the longest tests, so that no process is left alone with one at the end
+
+
+gc.disable()  # thousands of tests are found: nothing of that is garbage, and to look for some takes a sixth of the time
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
