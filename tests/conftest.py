@@ -33,7 +33,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (item.path.parent.name not in FIRST, item.get_closest_marker("shared_studio") is None))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+    """Those that share a studio come one after the other, and the last of them is the one that ends it."""
+    shares = item.get_closest_marker("shared_studio")
+    return item.path.parent.name not in FIRST, shares is None, shares is not None and bool(shares.kwargs.get("ends"))
 
 
 @pytest.hookimpl(optionalhook=True)
