@@ -36,7 +36,7 @@ PLACES = ("training_runtime", "experiments", "webapp", "edt_client", "tests", "b
 # What reads files and tables from before.
 MAY = (
     "tests/architecture/test_words.py",
-    "tests/domain/test_database.py",
+    "tests/domain/test_upgrades.py",
     "tests/host/test_saved_state.py",
     "training_runtime/host/state.py",
 )

@@ -17,7 +17,6 @@ from experiments.files.datastore import Part
 from experiments.models import DataAsset, DataSeries, DataUpload, Experiment, Project, Trigger, User
 from tests import cast
 from tests.domain.test_concurrency import at_once, failures
-from tests.domain.upgrades import step_by_step
 
 pytestmark = pytest.mark.usefixtures("said")
 
@@ -195,26 +194,3 @@ def test_one_upload_that_is_finished_twice_at_once_is_one_version(project: Proje
     assert failures(results) == []
     assert len(set(results)) == 1
     assert numbers(first) == [1, 2]
-
-
-@pytest.mark.one_database
-@pytest.mark.django_db(transaction=True)
-def test_what_there_was_before_there_were_versions_is_version_1_of_its_own_data_set() -> None:
-    executor, before = step_by_step(), [("experiments", "0063_prices_of_slots")]
-    newest = executor.loader.graph.leaf_nodes()
-    try:
-        executor.migrate(before)
-        old = executor.loader.project_state(before).apps
-        by = old.get_model("experiments", "User").objects.create(username="alice")
-        project = old.get_model("experiments", "Project").objects.create(name="p", created_by=by)
-        facts = {"project": project, "files": 1, "size_bytes": 3, "sha256": "0" * 64, "created_by": by}
-        for name in ("digits", "digits", "letters"):
-            old.get_model("experiments", "DataAsset").objects.create(name=name, **facts)
-        old.get_model("experiments", "DataUpload").objects.create(project=project, name="more", parts=[], created_by=by)
-    finally:
-        step_by_step().migrate(newest)
-    assets = DataAsset.objects.order_by("pk")
-    assert [str(each) for each in assets] == ["digits v1", "digits v1", "letters v1"]
-    assert len({each.series_id for each in assets}) == 3
-    assert {each.series.last_version for each in assets} == {1}
-    assert DataUpload.objects.get().series is None

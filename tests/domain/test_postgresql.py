@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 WHERE_IT_MATTERS = [
     [
         "database",
+        "upgrades",
         "deletion",
         "concurrency",
         "data_versions",
@@ -38,7 +39,7 @@ def test_the_same_holds_on_postgresql(names: list[str], tmp_path: Path) -> None:
     with postgres.running() as url:
         environment = os.environ | {"DATABASE_URL": url, "EDT_HOME": str(tmp_path / "home")}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not one_database", *files],
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
             cwd=REPOSITORY,
             env=environment,
             stdout=subprocess.PIPE,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from experiments import services
 from experiments.metrics import ingest
-from experiments.models import MetricRollup, MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
+from experiments.models import MetricSeries, Project, RunColumn, RunValue, TrainingRun, User
 from experiments.runs import run_values
 from tests import cast
 from tests.conftest import SentMessages
-from tests.domain.upgrades import step_by_step
 from training_runtime.noted import Noted, Setup
 
 
@@ -84,42 +82,3 @@ def test_the_rows_go_some_time_after_their_run(run: TrainingRun, alice: User, sa
     services.delete_run(run, by=alice)
     cast.empty_trash()
     assert not RunValue.objects.exists()
-
-
-@pytest.mark.one_database
-@pytest.mark.django_db(transaction=True)
-def test_an_upgrade_finds_the_values_of_the_runs_that_there_are() -> None:
-    executor = step_by_step()
-    newest = executor.loader.graph.leaf_nodes()
-    try:
-        executor.migrate([("experiments", "0057_setup_of_a_run")])
-        old = executor.loader.project_state([("experiments", "0057_setup_of_a_run")]).apps
-
-        def row(name: str, /, **values: object) -> Any:
-            return old.get_model("experiments", name).objects.create(**values)
-
-        by = row("User", username="alice")
-        project = row("Project", name="p", created_by=by)
-        definition = row("TrainingDefinition", project=project, name="d", created_by=by)
-        bundle = row("Bundle", sha256="0" * 64, size_bytes=1, entries=1)
-        version = row("DefinitionVersion", definition=definition, number=1, bundle=bundle, file_name="c.zip", created_by=by)
-        experiment = row("Experiment", project=project, name="e", created_by=by)
-        same = {"experiment": experiment, "version": version, "submitted_by": by, "submitted_at": timezone.now()}
-        first, second = (row("TrainingRun", name="r", command=f"main.py --lr {lr} --seed 1", tags=["x"], **same) for lr in ("0.1", "0.3"))
-        row("LoggedFacts", run_id=second.pk, arguments={"lr": "0.3", "seed": "1", "amp": "off"}, parameters={"p": "2"})
-        series = row("MetricSeries", run_id=first.pk, group="test", name="loss", points=2, last_step=70, last_value=2.0)
-        row("MetricStretch", series=series, index=0, least=1.0, least_step=3, least_t=0.0, greatest=4.0, greatest_step=1, greatest_t=0.0)
-        row("MetricStretch", series=series, index=1, least=1.0, least_step=65, least_t=0.0, greatest=9.0, greatest_step=70, greatest_t=0.0)
-        row("MetricSeries", run_id=second.pk, group="test", name="loss")
-        row("MetricSeries", run_id=10**6, group="train", name="of a run that is gone")
-    finally:
-        step_by_step().migrate(newest)
-    assert list(MetricRollup.objects.order_by("index").values_list("least", "greatest_step")) == [(1.0, 1), (1.0, 70)]
-    one, other = TrainingRun.objects.order_by("pk")
-    assert values(one) == {"lr": ("0.1", 0.1), "seed": ("1", 1.0)}
-    assert {name: text for name, (text, _) in values(other).items()} == {"lr": "0.3", "seed": "1", "amp": "off", "p": "2"}
-    assert values(one, "tag") == {"x": ("", None)}
-    assert columns(one) == {"lr": True, "seed": False, "amp": False, "p": False}
-    assert columns(one, "train", "test") == {"loss": False}
-    curve = MetricSeries.objects.get(run=one)
-    assert (curve.least, curve.least_step, curve.greatest, curve.greatest_step) == (1.0, 3, 9.0, 70)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests import chromium
+from tests.e2e.shared import Shared
 from tests.e2e.studio import Studio
 
 
@@ -18,32 +18,6 @@ from tests.e2e.studio import Studio
 def browser() -> Iterator[Browser]:
     with chromium.started() as browser:
         yield browser
-
-
-class Shared:
-    """The studio of those tests that leave one as they found it, from the first of them until a test wants one of its own."""
-
-    def __init__(self) -> None:
-        self._studio: Studio | None = None
-
-    @contextmanager
-    def for_a_test(self) -> Iterator[Studio]:
-        studio = self._studio or Studio()
-        try:
-            if self._studio is None:
-                studio.start()
-                self._studio = studio
-            yield studio
-            studio.stop_all_runs()
-        except BaseException:
-            self.close()
-            studio.close()
-            raise
-
-    def close(self) -> None:
-        if self._studio is not None:
-            self._studio.close()
-            self._studio = None
 
 
 @pytest.fixture(scope="package")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import state
 from tests.e2e.test_story import journal, steps_in_journal
+from tests.engine.harness import weights
 
 SUBMIT = """
 from experiments import services
@@ -35,20 +36,38 @@ from experiments import services
 from experiments.models import ClusterRules, User
 services.set_policy(by=User.objects.get(username="admin"), policy=ClusterRules.current().policy, several_machines=True)
 """
+ALONE = """
+from django.utils import timezone
+from experiments import services
+from experiments.cluster import fleet, joining
+from experiments.models import ClusterRules, Node, User
+admin = User.objects.get(username="admin")
+for node in Node.objects.filter(joined=True, removed_at=None):
+    joining.end(node.name)
+    fleet.remove_node(node, now=timezone.now())
+services.set_node_draining(Node.objects.get(name="local"), by=admin, draining=False)
+services.set_policy(by=admin, policy=ClusterRules.current().policy, several_machines=False)
+"""
 HELD_ON = (
     "SELECT n.name, COUNT(*) FROM experiments_grant g JOIN experiments_slot s ON s.id = g.slot_id"
     " JOIN experiments_node n ON n.id = s.node_id WHERE g.released_at IS NULL AND g.run_id = ? GROUP BY n.name"
 )
 HURRY = "quick"  # a file among the data, with which nothing waits
+_weights: dict[str, str] = {}  # that this process of tests knows already
+
+
+def start_with_digits(studio: Studio) -> None:
+    """It runs, has heard of its own machine, and has the example's data."""
+    studio.start()
+    shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    wait_until(lambda: studio.rows("SELECT 1 FROM experiments_node WHERE name = 'local'"), lambda: f"its machine\n{studio.tail()}")
 
 
 @contextmanager
 def with_digits(studio: Studio) -> Iterator[Studio]:
-    """It runs, has heard of its own machine, and has the example's data; all of it is gone afterwards."""
+    """All of it is gone afterwards."""
     try:
-        studio.start()
-        shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
-        wait_until(lambda: studio.rows("SELECT 1 FROM experiments_node WHERE name = 'local'"), lambda: f"its machine\n{studio.tail()}")
+        start_with_digits(studio)
         yield studio
     finally:
         studio.close()
@@ -74,9 +93,36 @@ def submits(studio: Studio, code: Path, *, command: str, folder: str = "digits")
     return int(studio.shell(SUBMIT.format(code=str(code), command=command, folder=folder)).split()[-1])
 
 
+def weights_once(what: str, train: Callable[[], Path]) -> str:
+    """Of a run that nobody disturbs. They are the same in every studio, so the first that wants them trains for all: `train` tells where
+    its files are."""
+    if what not in _weights:
+        _weights[what] = weights(train())
+    return _weights[what]
+
+
+def straight_weights(studio: Studio, code: Path, *, command: str) -> str:
+    """Those of a run of `paced_digits` that nobody disturbs."""
+
+    def train() -> Path:
+        hurry(studio)
+        run = submits(studio, code, command=command)
+        completes(studio, run)
+        hurry(studio, hurry=False)
+        return studio.folder(run)
+
+    return weights_once(f"digits {command}", train)
+
+
 def drains(studio: Studio, **nodes: bool) -> None:
     """Whether each of these machines takes nothing new."""
     studio.shell(DRAIN.format(nodes=nodes))
+
+
+def forget_machines(studio: Studio) -> None:
+    """Those that had joined are gone: they leave its lists, and its own takes runs again, each of which stays on one machine."""
+    (studio.home / "data" / "digits" / HURRY).unlink(missing_ok=True)
+    studio.shell(ALONE)
 
 
 def may_use_several_machines(studio: Studio) -> None:

@@ -134,6 +134,10 @@ class Studio:
         return {**os.environ, **own, "EDT_NODE_ADDRESS": self.address, **self.settings}
 
     @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def output(self) -> Path:
         return self.home.with_suffix(".log")
 
@@ -277,7 +281,7 @@ class Studio:
 
     def close(self) -> None:
         self.close_shell()
-        if self.process is not None and self.process.poll() is None:
+        if self.is_running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.stop()
         for process in self.processes():

@@ -16,7 +16,19 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.joined import Joined, line_for
-from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, submits, with_digits
+from tests.e2e.moving import (
+    all_steps_once,
+    completes,
+    drains,
+    forget_machines,
+    gets_on,
+    hurry,
+    paced_digits,
+    start_with_digits,
+    straight_weights,
+    submits,
+)
+from tests.e2e.shared import Shared
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
@@ -41,10 +53,17 @@ print(services.continue_run(run, by=run.submitted_by, command="main.py --epochs 
 """
 
 
+@pytest.fixture(scope="module")
+def joinable() -> Iterator[Shared]:
+    """Two slots, and machines that are given up after twelve seconds; one that has been there is forgotten."""
+    shared = Shared(lambda: Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2"}), begin=start_with_digits, tidy=forget_machines)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
-def studio() -> Iterator[Studio]:
-    """Two slots, and machines that are given up after twelve seconds."""
-    with with_digits(Studio(slots=2, settings={"EDT_NODE_LEASE_S": "2"})) as studio:
+def studio(joinable: Shared) -> Iterator[Studio]:
+    with joinable.for_a_test() as studio:
         yield studio
 
 
@@ -113,25 +132,22 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
 def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
     studio: Studio, joined: Callable[..., Joined], tmp_path: Path
 ) -> None:
-    machine = joined("beta", line_for(studio, "beta", slots=2))
+    machine = joined("gamma", line_for(studio, "gamma", slots=2))
     machine.arrives()
-    drains(studio, beta=True)
+    drains(studio, gamma=True)
     code = paced_digits(tmp_path)
-    hurry(studio)
-    straight = submits(studio, code, command="main.py --epochs 8")
-    completes(studio, straight)
+    straight = straight_weights(studio, code, command="main.py --epochs 8")
 
-    hurry(studio, hurry=False)
     moved = submits(studio, code, command="main.py --epochs 8")
     gets_on(studio, moved, on="local")
-    drains(studio, local=True, beta=False)
-    gets_on(studio, moved, on="beta")
+    drains(studio, local=True, gamma=False)
+    gets_on(studio, moved, on="gamma")
     assert machine.folder(moved).is_dir()
-    drains(studio, local=False, beta=True)
+    drains(studio, local=False, gamma=True)
     gets_on(studio, moved, on="local")
     assert all_steps_once(studio, moved), "no step was lost or repeated"
-    drains(studio, local=True, beta=False)
-    gets_on(studio, moved, on="beta")
+    drains(studio, local=True, gamma=False)
+    gets_on(studio, moved, on="gamma")
 
     drains(studio, local=False)
     machine.burns()
@@ -140,7 +156,7 @@ def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
     hurry(studio)
     completes(studio, moved)
     assert all_steps_once(studio, moved)
-    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
+    assert weights(studio.folder(moved)) == straight
     words = [reason for (reason,) in studio.rows("SELECT reason FROM experiments_runtransition WHERE run_id = ?", moved)]
     assert any("has not been heard of for 12 s, so its lease is over. It goes on elsewhere" in reason for reason in words), words
 
@@ -152,11 +168,11 @@ def test_a_job_moves_to_a_joined_machine_and_back_and_outlives_it_bit_for_bit(
 def test_a_machine_that_is_cut_off_stops_by_itself_and_goes_on_when_it_is_heard_again(
     studio: Studio, joined: Callable[..., Joined], tmp_path: Path
 ) -> None:
-    machine = joined("beta", line_for(studio, "beta", slots=2))
+    machine = joined("delta", line_for(studio, "delta", slots=2))
     machine.arrives()
     drains(studio, local=True)
     run = submits(studio, digits(tmp_path, part_s=0.05), command="main.py --epochs 60")
-    gets_on(studio, run, on="beta")
+    gets_on(studio, run, on="delta")
     assert machine.process is not None
     machine.process.send_signal(signal.SIGSTOP)
 
@@ -166,15 +182,16 @@ def test_a_machine_that_is_cut_off_stops_by_itself_and_goes_on_when_it_is_heard_
 
     wait_until(lambda: here()[-1]["kind"] == "suspended" or "suspended" in str(here()[-3:]), lambda: f"it suspends\n{here()[-3:]}")
     done = len([event for event in here() if event["kind"] == "train"])
-    copy = joined("beta", machine.line)
+    copy = joined("delta", machine.line)
     copy.home.rmdir()
     shutil.copytree(machine.home, copy.home, ignore=shutil.ignore_patterns("*.sock", "runs", "host", "link.log", "identity"))
     copy.start()
     assert copy.process is not None
     assert copy.process.wait(60) == 1, copy.tail()
-    assert "Another machine has joined with this token as beta" in copy.tail()
+    assert "Another machine has joined with this token as delta" in copy.tail()
 
     machine.process.send_signal(signal.SIGCONT)
     wait_until(lambda: len(steps_in_journal(studio, run)) > done + 3, lambda: f"it goes on\n{machine.tail()}\n{studio.tail()}")
     assert all_steps_once(studio, run), "no step was lost or repeated"
     assert state(studio, run) == "running"
+    studio.stop_all_runs()

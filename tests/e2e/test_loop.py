@@ -40,6 +40,11 @@ def run_the_sample(page: Page) -> int:
     return int(found[1])
 
 
+def stop(studio: Studio, run: int) -> None:
+    """The sample trains for long, and has shown by then what it is to show."""
+    studio.shell(f"{IMPORTS}\nrun = TrainingRun.objects.get(pk={run})\nservices.stop_run(run, by=run.submitted_by)")
+
+
 def make_yesterdays(page: Page, studio: Studio) -> int:
     """Another experiment, from the page of the sample's run: its experiment once more, shorter."""
     page.get_by_role("navigation", name="Breadcrumb").get_by_role("link").last.click()
@@ -57,7 +62,8 @@ def try_three_rates(page: Page, studio: Studio, run: int) -> list[int]:
     choose(page, "Run with changes")
     page.get_by_text("Arguments of main.py").click()
     page.get_by_label("--lr").fill(", ".join(RATES))
-    page.get_by_label("--epochs").fill("2")
+    for argument, value in (("--epochs", "2"), ("--width", "8")):
+        page.get_by_label(argument).fill(value)
     expect(page.locator("#makes")).to_have_text("Makes 3 runs")
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url("**/experiments/*/**")
@@ -123,6 +129,7 @@ def test_a_stranger_tries_compares_decides_and_shares(studio: Studio, person: Ca
     sample = run_the_sample(page)
     yesterdays = make_yesterdays(page, studio)
     tried = try_three_rates(page, studio, sample)
+    stop(studio, sample)
     until_ended(studio, yesterdays, *tried)
     best = find_the_best(page, studio, tried)
     compare(page, tried, yesterdays)
@@ -146,7 +153,7 @@ def test_the_guide_of_the_sample_ends_in_a_comparison_of_two_runs(studio: Studio
         page.get_by_label(argument).fill(value)
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url("**/experiments/*/**")
-    studio.shell(f"{IMPORTS}\nrun = TrainingRun.objects.get(pk={sample})\nservices.stop_run(run, by=run.submitted_by)")
+    stop(studio, sample)
     pair = [number for (number,) in studio.rows("SELECT id FROM experiments_trainingrun ORDER BY id DESC LIMIT 2")][::-1]
     page.goto(overview)
     guide.get_by_role("link", name="Compare the two newest that have completed").click(timeout=240_000)  # it comes by itself

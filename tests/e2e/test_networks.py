@@ -10,8 +10,21 @@ import pytest
 
 from tests.e2e.bundles import zipped
 from tests.e2e.joined import Joined, line_for
-from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, slots_of, submits, with_digits
+from tests.e2e.moving import (
+    all_steps_once,
+    completes,
+    drains,
+    forget_machines,
+    gets_on,
+    hurry,
+    paced_digits,
+    slots_of,
+    start_with_digits,
+    straight_weights,
+    submits,
+)
 from tests.e2e.namespaces import Bridge, Namespace, can_skew_clocks, problem
+from tests.e2e.shared import Shared
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_mishaps import state
 from tests.e2e.test_several_joined import EPOCHS, SCRIPT, Scene
@@ -20,7 +33,7 @@ from tests.engine.harness import weights
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bridge() -> Iterator[Bridge]:
     if why := problem():
         pytest.skip(why)
@@ -32,11 +45,19 @@ def bridge() -> Iterator[Bridge]:
         bridge.close()
 
 
-@pytest.fixture
-def studio(bridge: Bridge) -> Iterator[Studio]:
-    """On an address that is not this machine's alone, and impatient: a machine is given up after twelve seconds."""
+@pytest.fixture(scope="module")
+def impatient(bridge: Bridge) -> Iterator[Shared]:
+    """On an address that is not this machine's alone: a machine is given up after twelve seconds, and forgotten when its test is over."""
     settings = {"EDT_NODE_LEASE_S": "2", "EDT_ALLOWED_HOSTS": bridge.address}
-    with with_digits(Studio(slots=2, settings=settings, host=bridge.address)) as studio:
+    make = lambda: Studio(slots=2, settings=settings, host=bridge.address)  # noqa: E731
+    shared = Shared(make, begin=start_with_digits, tidy=forget_machines)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def studio(impatient: Shared) -> Iterator[Studio]:
+    with impatient.for_a_test() as studio:
         yield studio
 
 
@@ -65,34 +86,31 @@ def said_there(machine: Joined, run: int) -> list[dict[str, object]]:
 def test_a_run_outlives_a_cut_cable_a_slow_network_and_a_wrong_clock_bit_for_bit(
     studio: Studio, bridge: Bridge, machine: Callable[..., Joined], tmp_path: Path
 ) -> None:
-    nets = {name: bridge.machine() for name in ("beta", "gamma")}
-    beta = machine("beta", nets["beta"], clock="-2h" if can_skew_clocks() else "")
-    gamma = machine("gamma", nets["gamma"], clock="+3h" if can_skew_clocks() else "")
-    for each in (beta, gamma):
+    nets = {name: bridge.machine() for name in ("delta", "epsilon")}
+    delta = machine("delta", nets["delta"], clock="-2h" if can_skew_clocks() else "")
+    epsilon = machine("epsilon", nets["epsilon"], clock="+3h" if can_skew_clocks() else "")
+    for each in (delta, epsilon):
         each.arrives()
-    drains(studio, local=True, beta=True)
     code = paced_digits(tmp_path)
-    hurry(studio)
-    straight = submits(studio, code, command="main.py --epochs 5")
-    completes(studio, straight, words=gamma.tail())
+    drains(studio, local=True, delta=True)
+    straight = straight_weights(studio, code, command="main.py --epochs 8")
 
-    hurry(studio, hurry=False)
-    drains(studio, beta=False, gamma=True)
-    run = submits(studio, code, command="main.py --epochs 5")
-    gets_on(studio, run, on="beta")
-    nets["beta"].cut()
-    wait_until(lambda: "suspended" in str(said_there(beta, run)[-3:]), lambda: f"it stops by itself\n{beta.tail()}")
-    assert set(slots_of(studio, run)) == {"beta"}, "before the studio gives its slots to anybody"
+    drains(studio, delta=False, epsilon=True)
+    run = submits(studio, code, command="main.py --epochs 8")
+    gets_on(studio, run, on="delta")
+    nets["delta"].cut()
+    wait_until(lambda: "suspended" in str(said_there(delta, run)[-3:]), lambda: f"it stops by itself\n{delta.tail()}")
+    assert set(slots_of(studio, run)) == {"delta"}, "before the studio gives its slots to anybody"
 
-    drains(studio, gamma=False)
-    nets["gamma"].slow(rate="4mbit")
-    gets_on(studio, run, on="gamma")
-    nets["beta"].mend()
-    wait_until(lambda: ".trash" in beta.folder(run).parts, lambda: f"it has put away what it had\n{beta.tail()}", deadline_s=120)
+    drains(studio, epsilon=False)
+    nets["epsilon"].slow(rate="4mbit")
+    gets_on(studio, run, on="epsilon")
+    nets["delta"].mend()
+    wait_until(lambda: ".trash" in delta.folder(run).parts, lambda: f"it has put away what it had\n{delta.tail()}", deadline_s=120)
     hurry(studio)
-    completes(studio, run, words=gamma.tail())
+    completes(studio, run, words=epsilon.tail())
     assert all_steps_once(studio, run)
-    assert weights(studio.folder(run)) == weights(studio.folder(straight))
+    assert weights(studio.folder(run)) == straight
     assert studio.held() == {}
 
 
@@ -105,7 +123,7 @@ def test_a_run_on_two_machines_outlives_the_cables_of_both_bit_for_bit(
     scene.begin()
     home, guest = scene.home, scene.guest
     assert home is not None
-    addresses = dict(studio.rows("SELECT name, address FROM experiments_node WHERE joined"))
+    addresses = dict(studio.rows("SELECT name, address FROM experiments_node WHERE joined AND removed_at IS NULL"))
     assert addresses == {name: net.address for name, net in nets.items()}, "each is reached where it reaches the studio from"
 
     nets[guest.name].cut()
@@ -121,4 +139,4 @@ def test_a_run_on_two_machines_outlives_the_cables_of_both_bit_for_bit(
     scene.pace.go_on(EPOCHS)
     scene.until(lambda: state(studio, scene.run) == "completed", "it completes")
     assert all_steps_once(studio, scene.run)
-    assert weights(scene.folder) == weights(studio.folder(scene.fixed))
+    assert weights(scene.folder) == scene.fixed

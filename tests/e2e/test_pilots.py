@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.joined import Joined, line_for
-from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, submits, with_digits
+from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, straight_weights, submits, with_digits
 from tests.e2e.slurm import Engine, needs_slurm, slurm
 from tests.e2e.studio import Studio, wait_until
 from tests.e2e.test_story import journal
@@ -48,15 +48,6 @@ def pilots_of(settings: dict[str, str]) -> Studio:
     return studio
 
 
-def trained_straight(studio: Studio, code: Path) -> int:
-    """A run that nobody disturbs, in a hurry; its number."""
-    hurry(studio)
-    run = submits(studio, code, command=COMMAND)
-    completes(studio, run)
-    hurry(studio, hurry=False)
-    return run
-
-
 def words(studio: Studio) -> str:
     ((said,),) = studio.rows("SELECT words FROM experiments_pilotpool")
     pilots = studio.rows("SELECT node_name, job, phase, words, leave_reason FROM experiments_pilot")
@@ -65,7 +56,7 @@ def words(studio: Studio) -> str:
 
 def test_slurm_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, engine: Engine, tmp_path: Path) -> None:
     code = paced_digits(tmp_path)
-    straight = trained_straight(studio, code)
+    straight = straight_weights(studio, code, command=COMMAND)
 
     # One that waits has a pilot asked for. When Slurm takes it back, with notice as by --signal=B:TERM, the run goes on here at once.
     studio.shell(POOL.format(url=studio.url, idle=0.05))
@@ -86,7 +77,7 @@ def test_slurm_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_wa
     hurry(studio)
     completes(studio, moved, words=words(studio))
     assert all_steps_once(studio, moved)
-    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
+    assert weights(studio.folder(moved)) == straight
     wait_until(lambda: engine.jobs() == [], lambda: f"it is given back\n{words(studio)}\n{engine.tail()}")
     machines = "SELECT name FROM experiments_node WHERE removed_at IS NULL"
     wait_until(lambda: studio.rows(machines) == [("local",)], lambda: f"and is no machine any more\n{words(studio)}\n{studio.tail()}")
@@ -110,7 +101,7 @@ def test_a_run_moves_between_a_plain_machine_and_a_pilot_of_slurm_without_a_step
 ) -> None:
     drains(studio, beta=True)
     code = paced_digits(tmp_path)
-    straight = trained_straight(studio, code)
+    straight = straight_weights(studio, code, command=COMMAND)
     studio.shell(POOL.format(url=studio.url, idle=0.05))
 
     drains(studio, local=True, beta=False)
@@ -125,7 +116,7 @@ def test_a_run_moves_between_a_plain_machine_and_a_pilot_of_slurm_without_a_step
     completes(studio, moved, words=plain.tail())
     assert all_steps_once(studio, moved), "no step was lost or repeated"
     assert [event["kind"] for event in journal(studio, moved)].count("resumed") == 2
-    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
-    assert weights(plain.folder(moved)) == weights(studio.folder(straight))
+    assert weights(studio.folder(moved)) == straight
+    assert weights(plain.folder(moved)) == straight
     wait_until(lambda: engine.jobs() == [], lambda: f"the pilot is given back\n{words(studio)}\n{engine.tail()}")
     assert plain.leaves() == 0

@@ -18,7 +18,14 @@ from tests.e2e.test_mishaps import run_definition, state
 from tests.e2e.test_story import journal, make_project, steps_in_journal
 from tests.web.browsing import agree
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(300)]
+AS_IT_WAS = """
+from experiments import services
+from experiments.models import ClusterRules, User
+rules = ClusterRules._meta
+services.set_policy(by=User.objects.get(username="admin"), policy=rules.get_field("policy").default,
+                    priority_ceiling=rules.get_field("priority_ceiling").default)
+"""
 
 
 def starts_a_long_job(page: Page, studio: Studio, code: Path, *, project: str, name: str) -> int:
@@ -140,7 +147,7 @@ def no_step_was_lost_or_repeated(studio: Studio, *runs: int) -> None:
 
 
 def test_alice_raises_her_priority_and_bob_reads_why_and_loses_no_step(studio: Studio, person: Callable[..., Page], tmp_path: Path) -> None:
-    shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    shutil.copytree(DIGITS / "data", studio.home / "data" / "digits", dirs_exist_ok=True)
     code = digits(tmp_path)
     admin, alice, bob = person("admin", staff=True), person("alice"), person("bob")
     admin_changes_the_policy(admin, studio)
@@ -164,5 +171,7 @@ def test_alice_raises_her_priority_and_bob_reads_why_and_loses_no_step(studio: S
     stops(bob, studio, bobs)
     wait_until(lambda: {state(studio, alices), state(studio, bobs)} == {"stopped"}, "both are stopped")
     wait_until(lambda: not studio.held(), "every slot is free")
-    assert all(busy_s for (busy_s,) in studio.rows("SELECT busy_s FROM experiments_trainingrun")), "the machine has counted their work"
+    busy = studio.rows("SELECT busy_s FROM experiments_trainingrun WHERE id IN (?, ?)", alices, bobs)
+    assert all(busy_s for (busy_s,) in busy), "the machine has counted their work"
     no_step_was_lost_or_repeated(studio, alices, bobs)
+    studio.shell(AS_IT_WAS)

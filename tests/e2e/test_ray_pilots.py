@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, submits, with_digits
+from tests.e2e.moving import all_steps_once, completes, drains, gets_on, hurry, paced_digits, straight_weights, submits, with_digits
 from tests.e2e.ray import Cluster, needs_ray, ray
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_pilots import COMMAND, pilots_of, trained_straight, words
+from tests.e2e.test_pilots import COMMAND, pilots_of, words
 from tests.engine.harness import weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), needs_ray]
@@ -58,7 +58,7 @@ def holders_of_tokens(cluster: Cluster) -> set[str]:
 
 def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(studio: Studio, cluster: Cluster, tmp_path: Path) -> None:
     code = paced_digits(tmp_path)
-    straight = trained_straight(studio, code)
+    straight = straight_weights(studio, code, command=COMMAND)
 
     # One that waits has a pilot asked for. When somebody stops its job, which is all the notice that Ray gives, the run goes on here.
     studio.shell(POOL.format(url=studio.url))
@@ -83,7 +83,7 @@ def test_ray_lends_machines_while_jobs_need_them_and_no_step_is_lost_on_the_way(
     hurry(studio)
     completes(studio, moved, words=words(studio))
     assert all_steps_once(studio, moved)
-    assert weights(studio.folder(moved)) == weights(studio.folder(straight))
+    assert weights(studio.folder(moved)) == straight
     wait_until(lambda: cluster.jobs() == [], lambda: f"it is given back\n{words(studio)}\n{cluster.tail()}")
     machines = "SELECT name FROM experiments_node WHERE removed_at IS NULL"
     wait_until(lambda: studio.rows(machines) == [("local",)], lambda: f"and is no machine any more\n{words(studio)}\n{studio.tail()}")

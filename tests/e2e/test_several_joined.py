@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.bundles import zipped
 from tests.e2e.joined import Joined, line_for
-from tests.e2e.moving import all_steps_once, drains, may_use_several_machines, slots_of, submits, workers_of
+from tests.e2e.moving import all_steps_once, drains, may_use_several_machines, slots_of, submits, weights_once, workers_of
 from tests.e2e.studio import Studio, wait_until
-from tests.e2e.test_joining import joined, studio  # noqa: F401  (fixtures)
+from tests.e2e.test_joining import joinable, joined, studio  # noqa: F401  (fixtures)
 from tests.e2e.test_mishaps import state
 from tests.e2e.test_story import steps_in_journal
 from tests.engine.harness import weights
@@ -50,7 +50,7 @@ class Pace:
 
 
 class Scene:
-    """`run` may use both machines; `fixed` is the same on one, through. `home`: where its driver is now, `guest`: the other one."""
+    """`run` may use both machines; `fixed`: the weights of the same on one. `home`: where its driver is now, `guest`: the other one."""
 
     def __init__(self, studio: Studio, machines: dict[str, Joined], code: Path) -> None:  # noqa: F811
         self.studio, self.machines, self.pace = studio, machines, Pace(machines.values())
@@ -61,17 +61,21 @@ class Scene:
         for machine in self.machines.values():
             machine.start()
         self.until(lambda: all(machine.is_heard_of() for machine in self.machines.values()), "both have joined")
-        self.pace.go_on(EPOCHS)
         drains(self.studio, local=True)
-        self.fixed = submits(self.studio, self._code, command=self._command, folder="")  # its data is made by its code
-        self.until(lambda: state(self.studio, self.fixed) == "completed", "one trains on one machine")
-        self.pace.begin_anew()
+        self.fixed = weights_once(self._command, self._trains_on_one)
         may_use_several_machines(self.studio)
         self.run = submits(self.studio, self._code, command=self._command, folder="")
         self.is_on_both()
 
-    def until(self, condition: Callable[[], object], what: str, *, every_s: float = 0.1) -> None:
-        wait_until(condition, lambda: f"{what}: {self._said()}", every_s=every_s)
+    def _trains_on_one(self) -> Path:
+        self.pace.go_on(EPOCHS)
+        fixed = submits(self.studio, self._code, command=self._command, folder="")  # its data is made by its code
+        self.until(lambda: state(self.studio, fixed) == "completed", "one trains on one machine", deadline_s=180)
+        self.pace.begin_anew()
+        return self.studio.folder(fixed)
+
+    def until(self, condition: Callable[[], object], what: str, *, every_s: float = 0.1, deadline_s: float = 60.0) -> None:
+        wait_until(condition, lambda: f"{what}: {self._said()}", every_s=every_s, deadline_s=deadline_s)
 
     def _said(self) -> str:
         runs = self.studio.rows("SELECT id, state, plan_reason, state_reason FROM experiments_trainingrun")
@@ -149,7 +153,7 @@ def test_one_job_is_on_two_joined_machines_at_once_and_survives_either(scene: Sc
     scene.pace.go_on(EPOCHS)
     scene.until(lambda: state(scene.studio, scene.run) == "completed", "it completes")
     assert all_steps_once(scene.studio, scene.run)
-    assert weights(folder) == weights(scene.studio.folder(scene.fixed))
+    assert weights(folder) == scene.fixed
     alice = person("alice")
     alice.goto(f"{scene.studio.url}/runs/{scene.run}/logs/")
     expect(alice.get_by_role("link", name=f"agent-{guest.name}")).to_be_visible()

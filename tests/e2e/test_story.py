@@ -24,7 +24,7 @@ from tests.e2e.studio import Studio, wait_until
 ALICES_EPOCHS, BOBS_EPOCHS = 12, 6
 STEPS_PER_EPOCH = 24
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio(ends=True), pytest.mark.timeout(600)]
 
 
 class Camera:
@@ -76,7 +76,9 @@ def run_number(page: Page) -> int:
 def shares(studio: Studio, first: int, second: int) -> list[tuple[int, int]]:
     """How many slots the two runs held, one entry for each change, from the grants."""
     changes: dict[str, list[int]] = {}
-    for run, begin, end in studio.rows("SELECT run_id, granted_at, released_at FROM experiments_grant"):
+    for run, begin, end in studio.rows(
+        "SELECT run_id, granted_at, released_at FROM experiments_grant WHERE run_id IN (?, ?)", first, second
+    ):
         place = (first, second).index(run)
         changes.setdefault(begin, [0, 0])[place] += 1
         changes.setdefault(end, [0, 0])[place] -= 1
@@ -178,14 +180,15 @@ def results_can_be_had(page: Page, studio: Studio, camera: Camera, run: int) -> 
     assert json.loads(metrics)["test accuracy"] > 0.95
 
 
-def both_completed(studio: Studio) -> bool:
-    states = dict(studio.rows("SELECT id, state FROM experiments_trainingrun"))
-    assert "failed" not in states.values(), studio.rows("SELECT id, error_message, error_traceback FROM experiments_trainingrun")
-    return set(states.values()) == {"completed"}
+def both_completed(studio: Studio, *runs: int) -> bool:
+    found = studio.rows("SELECT state, error_message, error_traceback FROM experiments_trainingrun WHERE id IN (?, ?)", *runs)
+    states = {state for state, _, _ in found}
+    assert "failed" not in states, found
+    return states == {"completed"}
 
 
 def test_two_peoples_jobs_share_four_slots(studio: Studio, person: Callable[..., Page], tmp_path: Path, pictures: Path | None) -> None:
-    shutil.copytree(DIGITS / "data", studio.home / "data" / "digits")
+    shutil.copytree(DIGITS / "data", studio.home / "data" / "digits", dirs_exist_ok=True)
     code = digits(tmp_path, part_s=0.1)
     camera = Camera(pictures)
     alice, bob = person("alice"), person("bob")
@@ -210,7 +213,7 @@ def test_two_peoples_jobs_share_four_slots(studio: Studio, person: Callable[...,
     both = bob.get_by_role("progressbar", name=re.compile("at work"))  # the second worker came later, and so do its first figures
     expect(both).to_have_count(2, timeout=30_000)
 
-    wait_until(lambda: both_completed(studio), "both runs are completed", deadline_s=400)
+    wait_until(lambda: both_completed(studio, alices, bobs), "both runs are completed", deadline_s=400)
     expect(alice.locator(f"#job-{alices}")).to_contain_text("Completed")
     assert alice.evaluate("window.notReloaded")
     camera.shoot(alice, "08-cluster-after")

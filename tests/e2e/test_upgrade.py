@@ -17,7 +17,19 @@ import pytest
 from tests.e2e import releases
 from tests.e2e.bundles import digits
 from tests.e2e.joined import Joined, line_for
-from tests.e2e.moving import all_steps_once, completes, driver, gets_on, host, hurry, paced_digits, submits, trains_on, with_digits
+from tests.e2e.moving import (
+    all_steps_once,
+    completes,
+    driver,
+    gets_on,
+    host,
+    hurry,
+    paced_digits,
+    straight_weights,
+    submits,
+    trains_on,
+    with_digits,
+)
 from tests.e2e.studio import Studio, printed_commands, wait_until
 from tests.e2e.test_story import journal
 from tests.engine.harness import weights
@@ -74,12 +86,12 @@ def types(studio: Studio, part: str) -> None:
 @dataclass
 class Scene:
     """A run `here`, on the studio's machine, and one `there`, on the machine that has joined, with what was at work when they began.
-    `straight`: one like them that nobody disturbed. `old`: the versions that are spoken before the upgrade, on either."""
+    `straight`: the weights of one like them that nobody disturbed. `old`: the versions that are spoken before the upgrade, on either."""
 
     studio: Studio
     beta: Joined
     installed: Path
-    straight: int
+    straight: str
     here: int
     there: int
     drivers: tuple[int, int] = (0, 0)
@@ -135,10 +147,7 @@ class Scene:
 @pytest.fixture
 def scene(studio: Studio, beta: Joined, installed: Path, tmp_path: Path) -> Scene:
     code = paced_digits(tmp_path)
-    hurry(studio)
-    scene = Scene(studio, beta, installed, submits(studio, code, command=EPOCHS), 0, 0)
-    completes(studio, scene.straight)
-    hurry(studio, hurry=False)
+    scene = Scene(studio, beta, installed, straight_weights(studio, code, command=EPOCHS), 0, 0)
     scene.here = submits(studio, code, command=EPOCHS)
     gets_on(studio, scene.here, on="local")
     beta.arrives()
@@ -195,6 +204,6 @@ def all_went_well(scene: Scene) -> None:
     for run in (scene.here, scene.there):
         completes(studio, run, words=scene.beta.tail())
         assert all_steps_once(studio, run)
-        assert weights(studio.folder(run)) == weights(studio.folder(scene.straight))
+        assert weights(studio.folder(run)) == scene.straight
         assert [event["kind"] for event in journal(studio, run)].count("started") == 1, "its driver was the same throughout"
     assert studio.held() == {}

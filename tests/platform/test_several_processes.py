@@ -26,9 +26,9 @@ print(TrainingRun.objects.order_by("pk").last().pk)
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def studio() -> Iterator[Studio]:
-    """That takes no process for hung within the test."""
+    """That takes no process for hung within a test. The last of them ends it."""
     studio = Studio(settings=TWICE)
     try:
         studio.start()
@@ -58,6 +58,20 @@ def pages(studio: Studio, count: int) -> set[int]:
     return found
 
 
+@pytest.mark.timeout(240)
+def test_runs_get_slots_while_a_control_worker_is_hung_whichever_of_them_has_the_clock(studio: Studio) -> None:
+    for name in ("control", "control-2"):
+        ready(studio, name)
+    for name in ("control", "control-2"):
+        hung = child(studio, name)
+        hung.suspend()
+        run = int(studio.manage("shell", "--verbosity", "0", "--command", SUBMIT).split()[-1])
+        wait_until(lambda run=run: studio.rows("SELECT 1 FROM experiments_grant WHERE run_id = ?", run), f"slots without {name}")
+        os.kill(hung.pid, signal.SIGCONT)
+    granted = studio.rows("SELECT slot_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY slot_id HAVING COUNT(*) > 1")
+    assert granted == [], "no slot was granted twice"
+
+
 def test_pages_come_while_a_web_process_is_hung_or_starts_again(studio: Studio) -> None:
     first, second = child(studio, "web"), child(studio, "web-2")
     wait_until(lambda: serves(second), "the second to take connections")
@@ -72,20 +86,6 @@ def test_pages_come_while_a_web_process_is_hung_or_starts_again(studio: Studio) 
     wait_until(lambda: replaced(studio, "web", first), "a new first one")
     assert studio.stop() == 0
     assert studio.processes() == []
-
-
-@pytest.mark.timeout(240)
-def test_runs_get_slots_while_a_control_worker_is_hung_whichever_of_them_has_the_clock(studio: Studio) -> None:
-    for name in ("control", "control-2"):
-        ready(studio, name)
-    for name in ("control", "control-2"):
-        hung = child(studio, name)
-        hung.suspend()
-        run = int(studio.manage("shell", "--verbosity", "0", "--command", SUBMIT).split()[-1])
-        wait_until(lambda run=run: studio.rows("SELECT 1 FROM experiments_grant WHERE run_id = ?", run), f"slots without {name}")
-        os.kill(hung.pid, signal.SIGCONT)
-    granted = studio.rows("SELECT slot_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY slot_id HAVING COUNT(*) > 1")
-    assert granted == [], "no slot was granted twice"
 
 
 def test_a_number_of_processes_that_cannot_be_gets_one_sentence() -> None:

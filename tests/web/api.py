@@ -11,9 +11,11 @@ from django.test import Client
 from django.utils import timezone
 
 from experiments import services
+from experiments.api import application
 from experiments.models import Project, TrainingRun, User
 
 ROOT = "/api/v1"
+DESCRIBED = application.make().get_openapi_schema(path_prefix=f"{ROOT}/")
 
 
 @dataclass

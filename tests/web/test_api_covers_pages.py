@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.api import application
+from tests.web.api import DESCRIBED
 from tests.web.test_every_address import CLUSTER_ADMINS, EVERYBODY, MEMBERS, PRIVATE, PUBLIC
 
-DESCRIBED = application.make().get_openapi_schema(path_prefix="/api/v1/")
 OPERATIONS = {call["operationId"] for calls in DESCRIBED["paths"].values() for call in calls.values()}
 # The page: the calls that do as much, of which each is one.
 CALLS = {

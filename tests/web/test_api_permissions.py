@@ -9,16 +9,14 @@ import pytest
 from django.utils import timezone
 
 from experiments import services
-from experiments.api import application
 from experiments.models import ApiToken, NamedEnvironment, Project, TrainingDefinition, TrainingRun, Trigger, User
 from experiments.services import watches
 from tests.web import api
-from tests.web.api import Script
+from tests.web.api import DESCRIBED, Script
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 from tests.web.test_every_address import comment_of, import_of, version_of, view_of
 
-DESCRIBED = application.make().get_openapi_schema(path_prefix="/api/v1/")
 CALLS = [(method.upper(), path.removeprefix("/api/v1")) for path, calls in DESCRIBED["paths"].items() for method in calls]
 PUBLIC = {("GET", "/")}
 # Everybody who is logged in may; of lists they get what is theirs.

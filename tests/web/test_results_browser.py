@@ -71,13 +71,14 @@ def test_a_folder_stays_as_it_was_put_when_an_answer_from_before_comes_late(site
     page.on("request", lambda request: asked.append(request.url))
     page.route(FILES, lambda route: route.continue_() if held else held.append(route))
     with page.expect_request(FILES):  # as the page becomes live
-        go(page, site, "results")
+        page.goto(f"{site.pages['url']}{site.pages['results']}?tree=1&of=&open=model")
+    expect(folder(page, "model")).to_have_attribute("aria-expanded", "true")
     # Nobody waits for the answer from before.
     with page.expect_event("requestfailed", lambda request: request == held[0].request):
         folder(page, "model").click()
     expect(folder(page, "model")).to_have_attribute("aria-expanded", "false")
-    site.tell("files artifacts/late 3")
-    expect(page.locator("#files")).to_contain_text("artifacts")
+    site.tell("files late 3")
+    expect(folder(page, "late")).to_be_visible()
     expect(folder(page, "model"), f"it stays closed; asked for were {asked}").to_have_attribute("aria-expanded", "false")
 
 
