@@ -26,6 +26,7 @@ import torch
 from training_runtime.elastic import tree
 from training_runtime.elastic.comm.segment import FIRST_ROW, SUM_ROW, FlatBuffer, GenerationRecord, Segment
 from training_runtime.elastic.comm.strides import laid_out_as, strides_of
+from training_runtime.elastic.state import optimizers
 from training_runtime.errors import UserError
 
 CHUNK_BYTES = 128 * 1024
@@ -277,7 +278,7 @@ class Exchange:
 
     def _sum(self, optimizer: torch.optim.Optimizer) -> Row:
         """Where the sum stands, for this worker to read."""
-        if self._on_device or self.copies or may_change_gradients(optimizer):
+        if self._on_device or self.copies or optimizers.may_change_gradients(optimizer):
             row = self._own_row(self._engines)
             for own, total in zip(row.flats, self._flat[SUM_ROW], strict=True):
                 own.copy_(total)
@@ -324,12 +325,3 @@ class Exchange:
 def _refuse_sparse(grad: torch.Tensor) -> None:
     if grad.layout != torch.strided:
         raise UserError("sparse gradients are not supported: build the layer with sparse=False")
-
-
-def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of `optimizer` may write into `.grad`: anything but the plain loops of torch.optim is thought capable of it."""
-    ours = type(optimizer).__module__.startswith("torch.optim")
-    step = vars(optimizer).get("step")
-    patched = step is not None and not getattr(step, "_wrapped_by_lr_sched", False)
-    joined = any(group.get("foreach") or group.get("fused") for group in optimizer.param_groups)
-    return bool(not ours or patched or joined or optimizer._optimizer_step_pre_hooks)
