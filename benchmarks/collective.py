@@ -102,7 +102,7 @@ def _ours(exchange: object, workers: int, rank: int, size_mb: int) -> Callable[[
 
     def run() -> None:
         for number, piece in enumerate(_buckets(size_mb)):
-            exchange.send(Sent(number, {rank: part[piece]}, total[piece], workers))
+            exchange.send(Sent(number, {rank: part[piece]}, part.dtype, total[piece], workers))
         exchange.wait(look)
         assert total[0] == total[-1] == workers
 

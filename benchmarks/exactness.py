@@ -46,12 +46,14 @@ PLAYS = 3  # schedules of each random program
 
 @dataclass(frozen=True)
 class Kind:
-    """What cases are made of: on so many `machines`, with a `cable`, with the optimizer's step shared out, of `loops` only."""
+    """What cases are made of: on so many `machines`, with a `cable`, with the optimizer's step shared out; of programs that are `loops`, or
+    have the `piece` of that name, only."""
 
     machines: int = 1
     cable: bool = False
     sharded: bool = False
     loops: bool = False
+    piece: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,9 @@ def programs(first: int, kind: Kind) -> Iterator[Case]:
     """Random programs, each on PLAYS schedules."""
     for seed in itertools.count(first):
         made = program(seed // PLAYS)
-        if (kind.loops and "loop" not in made.features) or (kind.sharded and any(never in made.text for never in NEVER_SHARDED)):
+        if (kind.loops and "loop" not in made.features) or (kind.piece and kind.piece not in made.features):
+            continue
+        if kind.sharded and any(never in made.text for never in NEVER_SHARDED):
             continue
         job = short_schedule(seed, made, sharded=kind.sharded)
         yield Case(
@@ -164,13 +168,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long, whatever the count")
     parser.add_argument("--programs", action="store_true", help="random scripts")
     parser.add_argument("--loops", action="store_true", help="of these only such as have a training step of their own")
+    parser.add_argument("--piece", default="", help="of these only such as have the piece of this name (benchmarks/_programs/pieces.py)")
     parser.add_argument("--sharded", action="store_true", help="with the optimizer's step shared out over the workers")
     given = parser.parse_args()
-    kind = Kind(given.machines, bool(given.link), given.sharded, given.loops)
+    kind = Kind(given.machines, bool(given.link), given.sharded, given.loops, given.piece)
     count: Counter[str] = Counter()
     began = time.monotonic()
     with staged(given.machines, given.link) as stage:
-        found = (programs if given.programs or given.loops else cases)(given.seed, kind)
+        found = (programs if given.programs or given.loops or given.piece else cases)(given.seed, kind)
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: the figures so far
             play(stage, itertools.islice(found, given.count or (12 if given.quick else 2000)), count, until=began + given.seconds)
     names = ("schedules", "programs", "generations", "redone", "drivers", "refused", "differences")

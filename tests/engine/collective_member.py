@@ -28,7 +28,8 @@ from training_runtime.elastic.comm.segment import WANTED, Layout, Segment
 from training_runtime.errors import RuntimeFailure
 
 SHAPES = ((33, 7), (1,), (5, 5), (513,), (64, 65), (3,), (1021,))
-DTYPES = (torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.float32, torch.bfloat16, torch.float32)
+DTYPES = (torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.float32, torch.float16, torch.bfloat16)
+HALF = (torch.bfloat16, torch.float16)
 WORKERS, ENGINES = 4, 8
 
 
@@ -66,7 +67,8 @@ def digest(sums: list[torch.Tensor | None]) -> str:
 
 
 def expected(step: int, engines: int, *, twice: bool = False) -> str:
-    """The digest of what one process comes to that has all the gradients and adds them as the tree says."""
+    """The digest of what one process comes to that has all the gradients and adds them as the tree says, those of half precision in
+    float32."""
     sums: list[torch.Tensor | None] = []
     for i, (shape, dtype) in enumerate(zip(SHAPES, DTYPES, strict=True)):
         found = [gradient(step, m, i) for m in range(engines)]
@@ -74,9 +76,10 @@ def expected(step: int, engines: int, *, twice: bool = False) -> str:
             sums.append(None)
             continue
         rows = [torch.zeros(shape, dtype=dtype) if each is None else each * (2 if twice and i == 4 else 1) for each in found]
+        rows = [row.float() if dtype in HALF else row for row in rows]
         for left, right in tree.merges(engines):
             rows[left] = rows[left] + rows[right]
-        sums.append(rows[0])
+        sums.append(rows[0].to(dtype))
     return digest(sums)
 
 

@@ -16,7 +16,9 @@ parser.add_argument("--batch", type=int, default=4)
 parser.add_argument("--engines", type=int, default=4)
 parser.add_argument("--checkpoint", type=int, default=1)
 parser.add_argument("--sharded", action="store_true")
+parser.add_argument("--dtype", default="float32")
 args = parser.parse_args()
+dtype = getattr(torch, args.dtype)
 
 class Noisy(torch.utils.data.Dataset):
     def __init__(self, count, seed):
@@ -27,12 +29,12 @@ class Noisy(torch.utils.data.Dataset):
         return len(self.y)
     def __getitem__(self, i):
         x = self.x[i].roll(random.randrange(3), -1) + 0.1 * torch.randn(1, 8, 8)
-        return x, self.y[i]
+        return x.to(dtype), self.y[i]
 
 def data():
     return Noisy(args.samples, 1), Noisy(61, 2)
 
-model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(288, 2))
+model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(288, 2)).to(dtype)
 optimizer = {
     "Adam": lambda p: torch.optim.Adam(p, 1e-2),
     "SGD": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=1e-3),
@@ -160,7 +162,9 @@ parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--samples", type=int, default=115)
 parser.add_argument("--parts", type=int, default=4)
 parser.add_argument("--checkpoint", type=int, default=1)
+parser.add_argument("--dtype", default="float32")
 args = parser.parse_args()
+dtype = getattr(torch, args.dtype)
 
 class Noisy(torch.utils.data.Dataset):
     def __init__(self, count, seed):
@@ -170,7 +174,7 @@ class Noisy(torch.utils.data.Dataset):
     def __len__(self):
         return len(self.y)
     def __getitem__(self, i):
-        return self.x[i].roll(random.randrange(3), -1) + 0.1 * torch.randn(1, 8, 8), self.y[i]
+        return (self.x[i].roll(random.randrange(3), -1) + 0.1 * torch.randn(1, 8, 8)).to(dtype), self.y[i]
 
 def accuracy(outputs, targets):
     return (outputs.argmax(1) == targets).double().mean()
@@ -208,13 +212,13 @@ def main():
             ema.update_parameters(body)
         edt.log(norm=float(norm), steps=figures["steps"])
     learnt = [*body.state_dict().values(), *ema.state_dict().values(), worst]
-    digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in learnt)).hexdigest()
+    digest = hashlib.sha256(b"".join(t.double().numpy().tobytes() for t in learnt)).hexdigest()
     with open(os.environ["RESULT_DIR"] + "/after", "a") as file:
         file.write(f"{digest} {figures} {scheduler.get_last_lr()}\\n")
 
 torch.manual_seed(3)
-body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
-head = nn.Linear(288, 2)
+body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten()).to(dtype)
+head = nn.Linear(288, 2).to(dtype)
 slow = torch.optim.SGD(body.parameters(), 0.05, momentum=0.9)
 fast = torch.optim.Adam(head.parameters(), 1e-2)
 main()

@@ -23,7 +23,7 @@ from training_runtime.elastic.tree import rows_needed
 
 ROW_BYTES = 8 << 20
 PAGE, ENGINES = 4096, 4  # of a row of SMALL's gradients, and how many engines it has
-LAYOUT = Layout(2, 3, 4, 1, 0, 0, (FlatBuffer(torch.float32, ROW_BYTES // 4, 0),))
+LAYOUT = Layout(2, 3, 4, 1, 0, 0, (FlatBuffer(torch.float32, ROW_BYTES // 4, 0, torch.float32),))
 
 
 def faults() -> int:

@@ -6,9 +6,11 @@ import json
 import os
 import socket
 import typing
+from pathlib import Path
 
 import pytest
 
+from training_runtime.elastic.job import TrainConfig
 from training_runtime.elastic.multinode import admission, connection
 from training_runtime.elastic.multinode.admission import Admission
 from training_runtime.elastic.processes import commands, report_socket, reports
@@ -103,6 +105,14 @@ def test_what_is_no_object_is_refused(raw: bytes) -> None:
 def test_an_admission_is_read_as_it_was_written() -> None:
     given = Admission(4, 1, 8, 2, (100, 20), "torch 2", "Layout()").answer(0, "no more machines")
     assert admission.decode(admission.encode(given)) == given
+
+
+def test_a_driver_that_does_not_say_how_it_adds_half_precision_is_followed_as_the_releases_that_did_not() -> None:
+    raw = json.loads(admission.encode(Admission(4, 1, 8, 2, (100, 20), "torch 2", "Layout()", wide_sums=True)))
+    own = TrainConfig(engines=4, seed=1, result_dir=Path(), max_workers=8, in_studio=True)
+    assert admission.decode(json.dumps(raw).encode()).configure(own).wide_sums
+    del raw["wide_sums"]
+    assert not admission.decode(json.dumps(raw).encode()).configure(own).wide_sums
 
 
 def test_a_report_stays_in_the_socket_until_the_next_one_is_asked_for(ends: tuple[Inbox, Outbox]) -> None:

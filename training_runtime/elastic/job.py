@@ -33,7 +33,8 @@ SEGMENT, COLLECTIVE = "segment", "collective"
 @dataclass(frozen=True)
 class TrainConfig:
     """What a training is told from outside of the script. `max_workers`: that there may be on each of `machines`, leaving and coming ones
-    included. `reduce`: by what way gradients meet, the same for all workers."""
+    included. `reduce`: by what way gradients meet, the same for all workers. `wide_sums`: those of half precision are added in float32;
+    False: as a release did that did not, whose state the training goes on from."""
 
     engines: int
     seed: int
@@ -42,6 +43,7 @@ class TrainConfig:
     in_studio: bool
     machines: int = 1
     reduce: str = SEGMENT
+    wide_sums: bool = True
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ class Job:
     @property
     def result_dir(self) -> Path:
         return self.config.result_dir
+
+    @property
+    def rounds_often(self) -> bool:
+        """Whether gradients of half precision that were added in their own dtype would be rounded more than once: one addition rounds
+        once in any case, unless what it adds was weighted before."""
+        return self.engines > (2 if self.train_function is None else 1)
 
     @property
     def in_studio(self) -> bool:
@@ -229,7 +237,7 @@ class Job:
             parameters=len(self.trained),
             test_batches=shape.test_batches,
             buffer_bytes=buffer_bytes,
-            flat_buffers=all_reduce.flat_buffers(self.trained),
+            flat_buffers=all_reduce.flat_buffers(self.trained, wide=self.config.wide_sums and self.rounds_often),
             bank_bytes=banks.bank_bytes(self.trained) if self.shard_optimizer else 0,
         )
 

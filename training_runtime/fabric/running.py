@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from training_runtime import journal, journal_writer
+from training_runtime.elastic.comm import half_precision
 from training_runtime.elastic.comm.segment import check_order
 from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.driver.coordinator import Coordinator
@@ -25,7 +26,7 @@ from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.remote_agent import RemoteAgent
 from training_runtime.elastic.processes import script
 from training_runtime.elastic.processes.becoming import at_the_end
-from training_runtime.elastic.state import model_files
+from training_runtime.elastic.state import checkpoint, model_files, optimizers
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric import laptop
 from training_runtime.fabric.console import Console
@@ -40,6 +41,10 @@ SECOND_TRAIN = (
 ONE_FOLDER = f"{SECOND_TRAIN}; or let go of RESULT_DIR, then each train() gets a folder of its own"
 # What the original's driver says, which people and programs look for in its log.
 BEGINS = ("Using {} backend.", "--------START TRAINING--------")
+NARROW_SUMS = (
+    "this training goes on from a state of an earlier release, so gradients of half precision are added as there, in their own dtype and "
+    "not in float32: its bits stay what they were. A new run has the finer sums"
+)
 ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
@@ -78,6 +83,7 @@ def train_config(engines: int, most: int, session: driver.Session | None) -> Tra
         in_studio=session is not None,
         machines=machines,
         reduce=_reduce(),
+        wide_sums=checkpoint.has_wide_sums(result_dir),
     )
 
 
@@ -131,6 +137,7 @@ class Training:
         if session.logged is not None:
             session.logged.leave_out(job.metric_names())
         _warn_of_threads(recorder, job)
+        _warn_of_narrow_sums(recorder, job)
         session.trained = True
         exporting, began = None, time.monotonic()
         for line in BEGINS:
@@ -176,6 +183,7 @@ class Training:
         console = Console(job, in_studio=False)
         recorder = Recorder(writer, job, logger=self.logger or console, grown=lambda _: None, screen=console)
         _warn_of_threads(recorder, job)
+        _warn_of_narrow_sums(recorder, job)
         if remote_nodes.address():
             console.say(f"other machines that see this folder join with {JOIN}={job.result_dir} and the same command")
         coordinator = Coordinator(job, recorder, attempt=1, link=None, slots=self.slots)
@@ -261,3 +269,9 @@ def _warn_of_threads(recorder: Recorder, job: Job) -> None:
         recorder.write(journal.Warned(script.warning(job.respawn.why)))
     elif why:
         recorder.write(journal.Warned(f"the script's process should not be forked, because {why}; workers are copies of it all the same"))
+
+
+def _warn_of_narrow_sums(recorder: Recorder, job: Job) -> None:
+    half = any(p.dtype in half_precision.WIDER for p in optimizers.parameters(job.optimizer))
+    if half and job.rounds_often and not job.config.wide_sums:
+        recorder.write(journal.Warned(NARROW_SUMS))

@@ -4,7 +4,8 @@ As soon as the backward pass of an engine has finished a parameter's gradient, i
 cache, and dropped. An engine whose first addition is to its left neighbour on the same worker needs no row: it is added to the neighbour's.
 Where the script has a step of its own, gradients stay until it has returned: it may clip them, or take several passes.
 After a barrier each worker makes the additions that join parts of different workers, for its own shard of every flat buffer, in pieces that
-stay in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum.
+stay in the cache, the last one into the sum row. After a second barrier the parameters' `.grad` are views of the sum. Gradients of half
+precision are added in float32; the sum row has them rounded (see `half_precision`).
 
 A worker on a GPU adds up in rows of its own there and copies only what is left when it has made its own additions; one that is alone copies
 nothing. The additions between workers are made in the shared memory by the processor all the same: adding two numbers gives the same
@@ -24,22 +25,26 @@ from typing import Protocol
 import torch
 
 from training_runtime.elastic import tree
+from training_runtime.elastic.comm import half_precision
 from training_runtime.elastic.comm.segment import FIRST_ROW, SUM_ROW, FlatBuffer, GenerationRecord, Segment
 from training_runtime.elastic.comm.strides import laid_out_as, strides_of
+from training_runtime.elastic.state import optimizers
 from training_runtime.errors import UserError
 
 CHUNK_BYTES = 128 * 1024
 
 
-def flat_buffers(parameters: Sequence[torch.Tensor]) -> tuple[FlatBuffer, ...]:
-    """One flat buffer a dtype, in the order in which the dtypes appear; each begins on a cache line."""
+def flat_buffers(parameters: Sequence[torch.Tensor], *, wide: bool = True) -> tuple[FlatBuffer, ...]:
+    """One flat buffer a dtype, in the order in which the dtypes appear; each begins on a cache line. `wide`: parts of half precision are
+    kept in float32."""
     sizes: dict[torch.dtype, int] = {}
     for p in parameters:
         sizes[p.dtype] = sizes.get(p.dtype, 0) + padded(p)
     found, at = [], 0
     for dtype, size in sizes.items():
-        found.append(FlatBuffer(dtype, size, at))
-        at += -(-size * dtype.itemsize // 64) * 64
+        parts = half_precision.sums_dtype(dtype) if wide else dtype
+        found.append(FlatBuffer(dtype, size, at, parts))
+        at += -(-size * parts.itemsize // 64) * 64
     return tuple(found)
 
 
@@ -51,7 +56,7 @@ def padded(p: torch.Tensor) -> int:
 
 def shard(flat: FlatBuffer, rank: int, workers: int) -> range:
     """The elements of a flat buffer that `rank` of so many workers adds up: whole pieces, so that all of them are about equal."""
-    chunk = CHUNK_BYTES // flat.dtype.itemsize
+    chunk = CHUNK_BYTES // flat.parts.itemsize
     pieces = tree.share(rank, workers, -(-flat.size // chunk))
     return range(min(pieces.start * chunk, flat.size), min(pieces.stop * chunk, flat.size))
 
@@ -101,7 +106,7 @@ class Exchange:
         self._flat = [[segment.flat_buffer(row, flat) for flat in segment.layout.flat_buffers] for row in range(self._engines + 1)]
         self._shared: dict[int, Row] = {}
         self._held: dict[int, Row] = {}  # rows of this worker's own, by the place in the tree that they stand for
-        self._spare: list[Row] = []
+        self._spare: dict[tuple[torch.dtype, ...], list[Row]] = {}
         self._target: list[torch.Tensor] = []  # of the engine that is being computed; empty: gradients stay where autograd puts them
         self._adding = False
         self._times = [0] * len(self._parameters)
@@ -129,13 +134,17 @@ class Exchange:
         return self._shared[row]
 
     def _own_row(self, place: int) -> Row:
-        """A row on this worker's device."""
+        """A row on this worker's device. That of the place behind all engines is for the sum."""
         if place not in self._held:
-            self._held[place] = self._spare.pop() if self._spare else self._new()
+            flats = self._segment.layout.flat_buffers
+            dtypes = tuple(flat.dtype_in(SUM_ROW if place == self._engines else FIRST_ROW) for flat in flats)
+            spare = self._spare.get(dtypes)
+            self._held[place] = spare.pop() if spare else self._new(dtypes)
         return self._held[place]
 
-    def _new(self) -> Row:
-        return self._shaped([torch.empty(flat.size, dtype=flat.dtype, device=self._device) for flat in self._segment.layout.flat_buffers])
+    def _new(self, dtypes: Sequence[torch.dtype]) -> Row:
+        sizes = [flat.size for flat in self._segment.layout.flat_buffers]
+        return self._shaped([torch.empty(size, dtype=dtype, device=self._device) for size, dtype in zip(sizes, dtypes, strict=True)])
 
     def _shaped(self, flats: list[torch.Tensor]) -> Row:
         places = {flat.dtype: i for i, flat in enumerate(self._segment.layout.flat_buffers)}
@@ -184,7 +193,7 @@ class Exchange:
         elif self._times[i] == 1:
             self._target[i].copy_(grad)
         else:
-            self._target[i].add_(grad)
+            half_precision.accumulate(self._target[i], grad)
         p.grad = None
 
     def end(self, engine: int, mine: range, engines: int, *, scale: float | None = None) -> None:
@@ -206,8 +215,8 @@ class Exchange:
             if grad is not None:  # not added yet
                 _refuse_sparse(grad)
                 self._times[i] = 1
-                part = (grad if scale is None else grad * scale).detach().to(view.device)
-                view.add_(part) if self._adding else view.copy_(part)
+                part = (grad if scale is None else grad.to(view.dtype) * scale).detach().to(view.device)
+                half_precision.add(view, part) if self._adding else view.copy_(part)
             elif p.requires_grad and not self._times[i]:
                 # Another engine may have used it; adding a zero is not nothing: -0.0 becomes 0.0.
                 view.add_(0) if self._adding else view.zero_()
@@ -225,7 +234,8 @@ class Exchange:
 
     def _release(self, place: int) -> None:
         if place in self._held:
-            self._spare.append(self._held.pop(place))
+            row = self._held.pop(place)
+            self._spare.setdefault(tuple(flat.dtype for flat in row.flats), []).append(row)
 
     def add_cross_rank(self, rank: int, workers: int, engines: int) -> None:
         """Add up the shard of `rank`. Between the two barriers of a step."""
@@ -236,7 +246,7 @@ class Exchange:
         rows = tree.rows(workers, engines)
         cross_rank = tuple((rows[left], rows[right]) for left, right in tree.cross_rank_merges(workers, engines))
         for i, flat in enumerate(self._segment.layout.flat_buffers):
-            chunk, mine = CHUNK_BYTES // flat.dtype.itemsize, shard(flat, rank, workers)
+            chunk, mine = CHUNK_BYTES // flat.parts.itemsize, shard(flat, rank, workers)
             for start in range(mine.start, mine.stop, chunk):
                 self._add_piece(i, slice(start, min(start + chunk, mine.stop)), cross_rank)
 
@@ -267,7 +277,7 @@ class Exchange:
         Where something may change gradients in place (clipping), each worker gets a copy: the sum belongs to all of them.
         """
         if workers == 1:
-            row = self._row(0)
+            row = self._rounded(self._row(0))
             self.read_used(engines)
         else:
             row = self._sum(optimizer)
@@ -275,9 +285,18 @@ class Exchange:
             p.grad = view.to(p.device) if some else None
         self._versions = [flat._version for flat in self._flat[SUM_ROW]]
 
+    def _rounded(self, row: Row) -> Row:
+        """What the only worker has added up, as gradients."""
+        if all(flat.parts == flat.dtype for flat in self._segment.layout.flat_buffers):
+            return row
+        total = self._own_row(self._engines) if self._on_device else self._shared_row(SUM_ROW)
+        for rounded, flat in zip(total.flats, row.flats, strict=True):
+            rounded.copy_(flat)
+        return total
+
     def _sum(self, optimizer: torch.optim.Optimizer) -> Row:
         """Where the sum stands, for this worker to read."""
-        if self._on_device or self.copies or may_change_gradients(optimizer):
+        if self._on_device or self.copies or optimizers.may_change_gradients(optimizer):
             row = self._own_row(self._engines)
             for own, total in zip(row.flats, self._flat[SUM_ROW], strict=True):
                 own.copy_(total)
@@ -324,12 +343,3 @@ class Exchange:
 def _refuse_sparse(grad: torch.Tensor) -> None:
     if grad.layout != torch.strided:
         raise UserError("sparse gradients are not supported: build the layer with sparse=False")
-
-
-def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of `optimizer` may write into `.grad`: anything but the plain loops of torch.optim is thought capable of it."""
-    ours = type(optimizer).__module__.startswith("torch.optim")
-    step = vars(optimizer).get("step")
-    patched = step is not None and not getattr(step, "_wrapped_by_lr_sched", False)
-    joined = any(group.get("foreach") or group.get("fused") for group in optimizer.param_groups)
-    return bool(not ours or patched or joined or optimizer._optimizer_step_pre_hooks)

@@ -34,11 +34,13 @@ Sums = dict[int, torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """One bucket: flat tensors of its length, `parts` by the place in the tree and `total` for the sum. `number`: the same on all workers,
-    below any that is not awaited yet. `ready`: an event of the device after which the parts are there."""
+    """One bucket: flat tensors of its length, `parts` of `dtype` by the place in the tree, and `total` for the sum, rounded to its own.
+    `number`: the same on all workers, below any that is not awaited yet. `ready`: an event of the device, after which the parts are
+    there."""
 
     number: int
     parts: Mapping[int, torch.Tensor]
+    dtype: torch.dtype
     total: torch.Tensor
     engines: int
     ready: Any = None
@@ -88,11 +90,12 @@ class Way(ABC):
     def clear(self) -> None:
         self._room.clear()
 
-    def _staging(self, name: object, size: int, like: torch.Tensor) -> torch.Tensor:
-        """Memory that is used again for each bucket."""
-        held = self._room.get((name, like.dtype))
+    def _staging(self, name: object, size: int, sent: Sent, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Memory that is used again for each bucket, of the dtype of its parts unless another is said."""
+        dtype = dtype or sent.dtype
+        held = self._room.get((name, dtype))
         if held is None or held.numel() < size:
-            held = self._room[name, like.dtype] = torch.empty(size, dtype=like.dtype, device=like.device)
+            held = self._room[name, dtype] = torch.empty(size, dtype=dtype, device=sent.total.device)
         return held[:size]
 
 
@@ -119,21 +122,21 @@ class Collectives(Way):
     def _exchange(self, posted: Sent) -> None:
         link, total, places = self.link, posted.total, buckets.parts_of(self.link.workers, posted.engines)
         each = buckets.shard_size(total.numel(), link.workers)
-        arrived = self._staging("arrived", each * sum(map(len, places)), total)
+        arrived = self._staging("arrived", each * sum(map(len, places)), posted)
         leaving = self._leaving(posted, each)
         counts = [each * len(held) for held in places]
         link.group.alltoall_base(arrived, leaving, counts, [each * len(places[link.rank])] * link.workers).wait()
         parts = {place: arrived[i * each : (i + 1) * each] for i, place in enumerate(place for held in places for place in held)}
-        mine = self._staging("mine", each, total)
+        mine = self._staging("mine", each, posted, total.dtype)
         link.add(parts, mine, posted.engines, lambda _: mine, frozenset())
-        sums = self._staging("sums", each * link.workers, total)
+        sums = self._staging("sums", each * link.workers, posted, total.dtype)
         link.group._allgather_base(sums, mine).wait()
         total.copy_(sums[: total.numel()])
 
     def _leaving(self, sent: Sent, each: int) -> torch.Tensor:
         """For each worker, its shard of each of this worker's parts."""
         workers, parts = self.link.workers, list(sent.parts.values())
-        whole = self._staging("leaving", each * len(parts) * workers, sent.total).view(workers, len(parts), each)
+        whole = self._staging("leaving", each * len(parts) * workers, sent).view(workers, len(parts), each)
         for i, part in enumerate(parts):
             for shard, row in zip(buckets.shards(part.numel(), workers), whole[:, i], strict=True):
                 row[: len(shard)].copy_(part[shard.start : shard.stop])
@@ -164,41 +167,41 @@ class Messages(Way):
         mine, tag = shards[link.rank], 2 * sent.number
         self._turn = (self._turn + 1) % (AHEAD + 1)
         staged = {
-            place: self._staging((self._turn, place), len(mine), total) for other in self._others for place in places[other] if len(mine)
+            place: self._staging((self._turn, place), len(mine), sent) for other in self._others for place in places[other] if len(mine)
         }
         posted = Posted(sent, staged, [])
-        for piece in self._pieces(mine, total):
+        for piece in self._pieces(mine, sent):
             inside = slice(piece.start - mine.start, piece.stop - mine.start)
             posted.arriving.append([group.recv([staged[p][inside]], other, tag) for other in self._others for p in places[other]])
-        for i in range(max(len(self._pieces(shard, total)) for shard in shards)):
+        for i in range(max(len(self._pieces(shard, sent)) for shard in shards)):
             for other in self._others:
-                for piece in self._pieces(shards[other], total)[i : i + 1]:
+                for piece in self._pieces(shards[other], sent)[i : i + 1]:
                     posted.sums.append(group.recv([total[piece.start : piece.stop]], other, tag + 1))
                     for part in sent.parts.values():
                         posted.leaving.append(group.send([part[piece.start : piece.stop]], other, tag))
         return posted
 
-    def _pieces(self, shard: range, like: torch.Tensor) -> tuple[range, ...]:
-        return buckets.pieces(shard, max(buckets.LINE, self._piece_bytes // like.element_size()))
+    def _pieces(self, shard: range, sent: Sent) -> tuple[range, ...]:
+        return buckets.pieces(shard, max(buckets.LINE, self._piece_bytes // sent.dtype.itemsize))
 
     def add(self, posted: Posted) -> None:
         link, sent, total = self.link, posted.sent, posted.sent.total
         mine = buckets.shards(total.numel(), link.workers)[link.rank]
-        for piece, works in zip(self._pieces(mine, total), posted.arriving, strict=True):
+        for piece, works in zip(self._pieces(mine, sent), posted.arriving, strict=True):
             for work in works:
                 work.wait(_NEVER)
             inside = slice(piece.start - mine.start, piece.stop - mine.start)
             parts = {place: part[piece.start : piece.stop] for place, part in sent.parts.items()}
             parts |= {place: part[inside] for place, part in posted.staged.items()}
-            link.add(parts, total[piece.start : piece.stop], sent.engines, self._scratch(len(piece), total), frozenset(sent.parts))
+            link.add(parts, total[piece.start : piece.stop], sent.engines, self._scratch(len(piece), sent), frozenset(sent.parts))
             posted.leaving += [link.group.send([total[piece.start : piece.stop]], other, 2 * sent.number + 1) for other in self._others]
 
     def finish(self, posted: Posted) -> None:
         for work in (*posted.sums, *posted.leaving):
             work.wait(_NEVER)
 
-    def _scratch(self, size: int, like: torch.Tensor) -> Callable[[int], torch.Tensor]:
-        return lambda place: self._staging(("scratch", place), size, like)
+    def _scratch(self, size: int, sent: Sent) -> Callable[[int], torch.Tensor]:
+        return lambda place: self._staging(("scratch", place), size, sent)
 
 
 class BucketExchange:

@@ -85,7 +85,7 @@ class CollectiveReduce(Exchange):
         """Whatever is under way is void, and there is no group any more."""
         peers, self._peers = self._peers, None
         if peers is not None and not peers.abort():
-            self._held, self._spare = {}, []  # something may still be written there
+            self._held, self._spare = {}, {}  # something may still be written there
 
     def begin(self, engine: int, mine: range, engines: int) -> None:
         """From now on gradients are those of `engine`."""
@@ -148,8 +148,8 @@ class CollectiveReduce(Exchange):
             if chain:
                 parts[chain[-1]] = self._cut(self._own_row(-1), bucket)
         ready = torch.cuda.current_stream(self._device).record_event() if self._device.type == "cuda" else None
-        number = b + again * len(self.buckets)
-        self._peers.send(Sent(number, parts, self._cut(self._own_row(self._engines), bucket), engines, ready))
+        number, dtype = b + again * len(self.buckets), self._segment.layout.flat_buffers[bucket.flat_buffer].parts
+        self._peers.send(Sent(number, parts, dtype, self._cut(self._own_row(self._engines), bucket), engines, ready))
 
     def _cut(self, row: Row, bucket: buckets.Bucket) -> torch.Tensor:
         return row.flats[bucket.flat_buffer][bucket.start : bucket.stop]
@@ -206,6 +206,6 @@ def parameter_spans(parameters: Sequence[torch.Tensor], flat_buffers: Sequence[F
     ends, found = [0] * len(flat_buffers), []
     for p in parameters:
         flat_buffer, size = number[p.dtype], padded(p)
-        found.append(buckets.ParameterSpan(flat_buffer, ends[flat_buffer], size, p.dtype.itemsize))
+        found.append(buckets.ParameterSpan(flat_buffer, ends[flat_buffer], size, flat_buffers[flat_buffer].parts.itemsize))
         ends[flat_buffer] += size
     return found

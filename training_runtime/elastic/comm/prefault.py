@@ -25,9 +25,8 @@ class Prefault:
     """One worker's view of the rows of `segment`."""
 
     def __init__(self, segment: Segment) -> None:
-        self._fd, self._first = segment.fd, segment.layout.offsets["rows"]
-        self._row_bytes = segment.layout.row_bytes
-        self._size = (segment.layout.engines + 1) * self._row_bytes
+        self._segment, self._fd, self._first = segment, segment.fd, segment.layout.offsets["rows"]
+        self._size = (segment.layout.engines + 1) * segment.layout.row_bytes
         self._memory = segment.tensor("rows", torch.uint8, self._size)
         self._walk: Iterator[None] = self._allocated()
         self._done_at = 0.0
@@ -59,8 +58,9 @@ class Prefault:
 
     def allocate(self, rows: Iterable[int]) -> None:
         """All of some rows and of the sum, by a newcomer, before anybody waits for it."""
-        for row in sorted({SUM_ROW, *rows}) if self._row_bytes else ():
-            self._memory[row * self._row_bytes : (row + 1) * self._row_bytes : 4096].sum()
+        for row in sorted({SUM_ROW, *rows}):
+            for flat in self._segment.layout.flat_buffers:
+                self._segment.flat_buffer(row, flat).view(torch.uint8)[::4096].sum()
 
     @staticmethod
     def warm_heap(parameters: Iterable[torch.Tensor]) -> None:

@@ -48,11 +48,16 @@ SUM_ROW, FIRST_ROW = 0, 1  # the sum of a step; the rows of its parts begin here
 
 @dataclass(frozen=True)
 class FlatBuffer:
-    """All gradient elements of one dtype: `size` elements from byte `offset` of a row on."""
+    """All gradient elements of one dtype: `size` elements from byte `offset` of a row on. `parts`: the dtype of sums over some of the
+    engines, which the sum over all of them is rounded from (see `half_precision`)."""
 
     dtype: torch.dtype
     size: int
     offset: int
+    parts: torch.dtype
+
+    def dtype_in(self, row: int) -> torch.dtype:
+        return self.dtype if row == SUM_ROW else self.parts
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         last = self.flat_buffers[-1] if self.flat_buffers else None
-        return 0 if last is None else -(-(last.offset + last.size * last.dtype.itemsize) // 4096) * 4096
+        return 0 if last is None else -(-(last.offset + last.size * last.parts.itemsize) // 4096) * 4096
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ class Segment:
 
     def flat_buffer(self, row: int, flat_buffer: FlatBuffer) -> torch.Tensor:
         """One flat buffer of one gradient row."""
-        return self.tensor("rows", flat_buffer.dtype, flat_buffer.size, row * self.layout.row_bytes + flat_buffer.offset)
+        return self.tensor("rows", flat_buffer.dtype_in(row), flat_buffer.size, row * self.layout.row_bytes + flat_buffer.offset)
 
     def note(self, number: int, text: bytes) -> None:
         """Leave word of a generation, for whoever must write its line where the driver could not. Before it is published; none that is

@@ -12,7 +12,7 @@ from training_runtime.elastic.job import SEGMENT, TrainConfig
 from training_runtime.elastic.processes import json_object
 from training_runtime.records import build
 
-_SHARED = ("engines", "seed", "max_workers", "machines", "reduce")  # of a TrainConfig, what all machines of the run have in common
+_SHARED = ("engines", "seed", "max_workers", "machines", "reduce", "wide_sums")  # of a TrainConfig, what all machines share
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Admission:
     build: str
     layout: str
     reduce: str = SEGMENT
+    wide_sums: bool = False  # a driver that does not say so is of a release that did not
     machine: int = 0
     refused: str = ""
 

@@ -189,7 +189,7 @@ class Replication:
         for row in [rows[place] for place in tree.parts(mine, engines)]:
             for flat in layout.flat_buffers:
                 for wanted in joined(shard(flat, rank, workers) for rank in theirs):
-                    yield from self._row(row, flat.offset + wanted.start * flat.dtype.itemsize, len(wanted) * flat.dtype.itemsize)
+                    yield from self._row(row, flat.offset + wanted.start * flat.parts.itemsize, len(wanted) * flat.parts.itemsize)
 
     def _row(self, row: int, at: int, length: int) -> Iterator[Piece]:
         if length:

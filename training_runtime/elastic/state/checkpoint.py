@@ -98,7 +98,7 @@ def save_engine(job: Job, shape: RunPlan, position: int) -> tuple[tuple[str, ...
 
     def save(file: Any) -> None:
         transfer.pack(file.fileno(), tree, 0, 1)
-        _seal(file, {"version": VERSION, "tick": position, "shape": vars_of(shape)})
+        _seal(file, {"version": VERSION, "tick": position, "shape": vars_of(shape, wide_sums=job.config.wide_sums)})
 
     def check(file: Any) -> None:
         _verify(file.fileno(), _read_line(file.fileno()))
@@ -219,10 +219,21 @@ def check(line: dict[str, Any], shape: RunPlan) -> None:
         )
 
 
-def vars_of(shape: RunPlan) -> dict[str, int]:
-    """What a state belongs to. `order`: whether that of the samples is listed (0), or computed place by place (1)."""
+def vars_of(shape: RunPlan, *, wide_sums: bool = True) -> dict[str, int]:
+    """What a state belongs to. `order`: whether that of the samples is listed (0), or computed place by place (1). `wide_sums`: see
+    `TrainConfig`."""
     names = ("samples", "test_samples", "batch_size", "engines", "epochs", "seed")
-    return {name: int(getattr(shape, name)) for name in names} | {"order": int(shape.samples > MOST_LISTED)}
+    return {name: int(getattr(shape, name)) for name in names} | {"order": int(shape.samples > MOST_LISTED), "wide_sums": int(wide_sums)}
+
+
+def has_wide_sums(result_dir: Path) -> bool:
+    """Whether a training that goes on from what is here adds gradients of half precision in float32: as the one did that left it, since
+    its bits must not change on the way. A state that does not say so is of a release that did not. True where there is none."""
+    for path, _ in _candidates(result_dir):
+        if _trouble(path) is None:
+            with _opened(path) as fd:
+                return bool(_read_line(fd)["shape"].get("wide_sums"))
+    return True
 
 
 # -- what is behind a packed state

@@ -57,3 +57,12 @@ def follow(optimizer: torch.optim.Optimizer) -> None:
 
 def _to_device(device: torch.device, scalars: bool, value: torch.Tensor) -> torch.Tensor:
     return value.to(device) if scalars or value.dim() else value
+
+
+def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of `optimizer` may write into `.grad`: anything but the plain loops of torch.optim is thought capable of it."""
+    ours = type(optimizer).__module__.startswith("torch.optim")
+    step = vars(optimizer).get("step")
+    patched = step is not None and not getattr(step, "_wrapped_by_lr_sched", False)
+    joined = any(group.get("foreach") or group.get("fused") for group in optimizer.param_groups)
+    return bool(not ours or patched or joined or optimizer._optimizer_step_pre_hooks)

@@ -184,7 +184,7 @@ class Stepping(Lifecycle):
             position=self.position,
             step=unit.step,
             epoch=unit.epoch + 1,
-            shape=checkpoint.vars_of(self.shape),
+            shape=checkpoint.vars_of(self.shape, wide_sums=self.job.config.wide_sums),
             others=others,
             others_bytes=size,
             engine=engine,
