@@ -1,7 +1,8 @@
 """Plays schedules of slots, deaths and standstills on real runs: what `benchmarks.exactness` compares.
 
 A job's `changes` are (step, slots) pairs, its `faults` deaths and standstills (see tests/engine/faults.py); those with `strike` come from
-outside. A worker waits before each of the steps `holds` until its members are to change, so that even a short run lives through it.
+outside. A worker waits before each of the steps `holds` until its members are to change, so that even a short run lives through it. By
+`reduce` its gradients meet, and `machines` are how many of the stage's it has, where it says so.
 """
 
 from __future__ import annotations
@@ -253,11 +254,12 @@ class Stage:
         self, script: str, arguments: tuple[str, ...], job: dict[str, Any], *, machines: int | None = None
     ) -> tuple[tuple[object, ...], list[Any], int]:
         """What came of a script on the schedule of `job`, its generations, and how many drivers it took."""
-        count = machines or self.machines
+        count = machines or job.get("machines", self.machines)
         with tempfile.TemporaryDirectory() as folder:
             env = {"FAULTS": json.dumps([f for f in job["faults"] if "strike" not in f]), "EDT_HANG_TIMEOUT": str(HANG_S)}
             env |= {"HOLDS": json.dumps(job.get("holds", []))}
             env |= {"EDT_ADDRESS": self.home.address} if count > 1 else {}
+            env |= {"EDT_REDUCE": job["reduce"]} if "reduce" in job else {}
             prelude = FAULTS + HOLD if job.get("holds") else FAULTS
             run = Played(self.warm, Path(folder), prelude + script, *arguments, max_slots=6, env=env)
             all_of_them = Machines(run, count, away=self.away, home=self.home)

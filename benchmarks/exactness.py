@@ -11,6 +11,7 @@ With `--programs` not one script is played but random ones, which cross what use
 schedules. One that ends with a sentence that refuses it must be refused on every schedule.
 
 With `--sharded` workers share the optimizer's step out, and die in the midst of that too; the fixed run has one worker, which cannot.
+By what way gradients meet is drawn then for each schedule, and on how many of the machines it is played.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from benchmarks._programs import Program, program
 from benchmarks._stage import REFUSED, Stage, staged
 from tests.engine.faults import DRIVER_PHASES, PHASES, SHARDED_PHASES
 from tests.engine.scripts import SMALL
+from training_runtime.elastic.job import COLLECTIVE, SEGMENT
 
 STEPS_PER_EPOCH, EPOCHS = 6, 6
 STEPS = STEPS_PER_EPOCH * EPOCHS
@@ -115,12 +117,18 @@ def elsewhere(faults: list[dict[str, Any]], rng: random.Random, *, cable: bool) 
     return faults + [{"phase": "outside", "step": rng.randint(1, STEPS), "strike": [rng.choice(kinds)]} for _ in range(rng.randint(0, 2))]
 
 
+def place(seed: int, kind: Kind) -> dict[str, Any]:
+    """Where a schedule with the optimizer's step shared out is played."""
+    rng = random.Random(f"place {seed}")
+    return {"reduce": rng.choice((SEGMENT, COLLECTIVE)), "machines": rng.randint(1, kind.machines)}
+
+
 def cases(first: int, kind: Kind) -> Iterator[Case]:
     """The schedules of one script from this seed on."""
     script = SHARDED + SMALL if kind.sharded else SMALL
     for seed in itertools.count(first):
-        job = schedule(seed, sharded=kind.sharded)
-        if kind.machines > 1:
+        job = schedule(seed, sharded=kind.sharded) | (place(seed, kind) if kind.sharded else {})
+        if job.get("machines", kind.machines) > 1:
             job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"), cable=kind.cable)
         arguments = arguments_of(job)
         yield Case(seed, script, (*arguments, "--checkpoint", str(job["checkpoint"])), job, arguments, str(job))
@@ -134,7 +142,7 @@ def programs(first: int, kind: Kind) -> Iterator[Case]:
             continue
         if kind.sharded and any(never in made.text for never in NEVER_SHARDED):
             continue
-        job = short_schedule(seed, made, sharded=kind.sharded)
+        job = short_schedule(seed, made, sharded=kind.sharded) | (place(seed, kind) if kind.sharded else {})
         yield Case(
             seed, SHARDED + made.text if kind.sharded else made.text, (), job, made.seed, f"program {made.seed} {made.features} {job}"
         )

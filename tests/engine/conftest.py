@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.harness import RemoteAgent, Run, Warm
-from tests.engine.scripts import SMALL
+from tests.engine.harness import HERE, RemoteAgent, Run, Warm
+from tests.engine.scripts import HELD, LONG, SMALL
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +49,40 @@ def join():
     yield begin
     for agent in agents:
         agent.close()
+
+
+@pytest.fixture
+def together(start, join):
+    """together(home, *others, **env) -> the run and its remote agents, each with a worker on these slots, from the third epoch on. It
+    stays before the epochs `stays`, counted from 0, until their files are gone."""
+
+    def begin(
+        home: tuple[int, ...],
+        *others: tuple[int, ...],
+        script: str = HELD,
+        more: tuple[str, ...] = (),
+        stays: tuple[int, ...] = (),
+        **env: str,
+    ):
+        run = start(script, *LONG, *more, env={**HERE, **env})
+        stay = run.result_dir / "stay-2"
+        stay.touch()
+        for epoch in stays:
+            (run.result_dir / f"stay-{epoch}").touch()
+        agents = [join(run) for _ in others]
+        run.members(*home)
+        for agent, slots in zip(agents, others, strict=True):
+            agent.members(*slots)
+        for agent, slots in zip(agents, others, strict=True):
+            agent.until(lambda agent=agent, slots=slots: set(slots) <= set(agent.workers), what=f"workers on {slots}")
+        each_runs_it = env.get("EDT_START_METHOD") == "spawn"
+        ran = 1 + len(others) + each_runs_it * sum(map(len, (home, *others)))
+        run.until(lambda: len((run.result_dir / "ran").read_text().split()) == ran, what="all have run the script")
+        stay.unlink()
+        run.until_workers(sum(map(len, (home, *others))))
+        return run, *agents
+
+    return begin
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,8 @@ FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(
 )
 '''
 
+LONG = ("--epochs", "24", "--samples", "115")  # of SMALL: 8 steps an epoch
+
 # SMALL, but an epoch lasts as long as there is a file `stay-EPOCH` in the results; and who runs the script leaves a line in `ran`.
 _TRAIN = "FabricModel(model, data, nn.functional.cross_entropy, optimizer)"
 HELD = """

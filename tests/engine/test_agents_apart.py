@@ -8,11 +8,9 @@ import signal
 import pytest
 
 from tests.engine.harness import HERE, Apart, until_gone
-from tests.engine.scripts import HELD
+from tests.engine.scripts import HELD, LONG
 from training_runtime.elastic.multinode.remote_agent import AGAIN
 from training_runtime.elastic.state import checkpoint
-
-LONG = ("--epochs", "24", "--samples", "115")
 
 
 @pytest.fixture

@@ -10,51 +10,13 @@ import psutil
 import pytest
 
 from tests.engine.harness import HERE, Run, until_gone
-from tests.engine.scripts import HELD, LOOP, SMALL
+from tests.engine.scripts import HELD, LONG, LOOP, SMALL
 from tests.engine.test_loop import same
-from tests.engine.test_sharding import COUNTED, shared_out
 from tests.engine.test_streams_trained import SCRIPTS
 from training_runtime.elastic.multinode import rendezvous
 from training_runtime.elastic.multinode.remote_agent import AGAIN
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.worker.sharding import ELSEWHERE
 from training_runtime.errors import ProtocolError
-
-LONG = ("--epochs", "24", "--samples", "115")
-
-
-@pytest.fixture
-def together(start, join):
-    """together(home, *others, **env) -> the run and its remote agents, each with a worker on these slots, from the third epoch on. It
-    stays before the epochs `stays`, counted from 0, until their files are gone."""
-
-    def begin(
-        home: tuple[int, ...],
-        *others: tuple[int, ...],
-        script: str = HELD,
-        more: tuple[str, ...] = (),
-        stays: tuple[int, ...] = (),
-        **env: str,
-    ):
-        run = start(script, *LONG, *more, env={**HERE, **env})
-        stay = run.result_dir / "stay-2"
-        stay.touch()
-        for epoch in stays:
-            (run.result_dir / f"stay-{epoch}").touch()
-        agents = [join(run) for _ in others]
-        run.members(*home)
-        for agent, slots in zip(agents, others, strict=True):
-            agent.members(*slots)
-        for agent, slots in zip(agents, others, strict=True):
-            agent.until(lambda agent=agent, slots=slots: set(slots) <= set(agent.workers), what=f"workers on {slots}")
-        each_runs_it = env.get("EDT_START_METHOD") == "spawn"
-        ran = 1 + len(others) + each_runs_it * sum(map(len, (home, *others)))
-        run.until(lambda: len((run.result_dir / "ran").read_text().split()) == ran, what="all have run the script")
-        stay.unlink()
-        run.until_workers(sum(map(len, (home, *others))))
-        return run, *agents
-
-    return begin
 
 
 @pytest.mark.usefixtures("either_way")
@@ -73,23 +35,6 @@ def test_a_run_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(
     assert run.weights() == one.weights()
     assert run.train_lines() == one.train_lines()
     assert run.test_lines() == one.test_lines()
-
-
-def test_the_optimizers_step_is_shared_out_while_all_workers_are_on_one_machine(together, fixed):
-    one = fixed(*LONG)
-    run, near = together((0, 1), (10, 11), script=COUNTED + HELD, more=("--sharded",), stays=(4,))
-    before, at = shared_out(run), run.step()
-    run.until(lambda: run.step() > at, what="a step that both machines do")
-    assert shared_out(run) == before
-    near.members()
-    (run.result_dir / "stay-4").unlink()
-    run.until_workers(2)
-    assert run.wait() == 0, run.tail()
-    assert near.wait() == 0
-    assert run.weights() == one.weights()
-    assert run.train_lines() == one.train_lines()
-    assert shared_out(run) > before
-    assert ELSEWHERE in [warned.message for warned in run.events("warning")]
 
 
 # A bridge that passes on no report any more, and a remote agent that is slow to write down what it finds unread.

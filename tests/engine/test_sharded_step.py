@@ -70,15 +70,16 @@ def test_any_share_of_the_parameters_is_stepped_to_the_same_bits(kind):
 
 
 class Member:
-    """A worker's own model and optimizer, in a process with the others: `size` of them on one shared memory."""
+    """A worker's own model and optimizer, in a process with the others: `size` of them, as many on each of `machines`. `fd`: the shared
+    memory of its own one."""
 
-    def __init__(self, fd: int, rank: int, size: int) -> None:
+    def __init__(self, fd: int, rank: int, size: int, machines: int = 1) -> None:
         generator = torch.Generator().manual_seed(2)
         self.parameters = [torch.randn(shape, generator=generator).requires_grad_() for shape in ((70, 30), (9,), (31, 5))]
         self.optimizer = torch.optim.Adam(self.parameters, lr=0.01)
         flats = all_reduce.flat_buffers(self.parameters)
-        layout = Layout(size, 1, 1, len(self.parameters), 0, 0, flats, bank_bytes=banks.bank_bytes(self.parameters))
-        segment = Segment(fd, layout, create=rank == 0)
+        layout = Layout(size, 1, 1, len(self.parameters), 0, 0, flats, machines, banks.bank_bytes(self.parameters))
+        segment = Segment(fd, layout, create=rank == layout.worker_ids_of(layout.machine(rank)).start)
         self.group = Group(segment, GenerationRecord(1, tuple(range(size)), ()), rank, -1)
         self.sharding = ShardedOptimizer(segment, self.optimizer, self.parameters, on=True)
 
@@ -171,6 +172,48 @@ def test_a_step_that_not_all_have_done_has_changed_nothing(members, stepped):
         for each in two:
             each.sharding.load_step(step)
             assert equal(each.copies(), alone.copies())
+
+
+@pytest.mark.parametrize("stepped", [(0,), (1,), (0, 1)])
+def test_who_has_lost_the_other_over_a_step_does_it_alone_from_its_own_gradients(members, stepped):
+    *two, alone = members
+    for step in (2, 3):
+        alone.step_alone(step)
+        for each in two:
+            each.offer(step)
+        for rank in stepped:
+            two[rank].step(step)
+        for each in two:
+            each.sharding.release()
+            each.optimizer.step()
+            assert equal(each.copies(), alone.copies())
+
+
+def test_each_of_two_machines_shares_a_step_out_whatever_the_other_does(members):
+    fds = [os.memfd_create("segment of one machine"), os.memfd_create("segment of another")]
+    here, there = [[Member(fds[i], 2 * i + k, 4, machines=2) for k in range(2)] for i in range(2)]
+    alone = members[-1]
+    for each in (*here, *there):
+        each.step_alone(1)
+    for step in (2, 3):
+        alone.step_alone(step)
+        share(here, step)
+        for each in here:
+            each.sharding.load_step(step)
+        for each in there:
+            each.step_alone(step)
+        assert all(equal(each.copies(), alone.copies()) for each in (*here, *there))
+    alone.step_alone(4)
+    share(there, 4)
+    for each in there:
+        each.sharding.load_step(4)
+        assert equal(each.copies(), alone.copies())
+    there[0].optimizer.register_step_pre_hook(lambda *_: None)
+    for each in (*here, *there):
+        each.offer(5)
+    assert [each.applies(5) for each in (*here, *there)] == [True, True, False, False]
+    for fd in fds:
+        os.close(fd)
 
 
 def test_who_takes_the_state_out_can_write_to_it_alone(members):

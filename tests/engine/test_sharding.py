@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 
 from tests.engine.faults import FAULTS, SHARDED_PHASES
 from tests.engine.harness import until_gone
-from tests.engine.scripts import SMALL
+from tests.engine.scripts import LONG, SMALL
 
 SHORT = ("--samples", "115")
-LONG = ("--epochs", "24", "--samples", "115")
-# Leaves a byte for each step that a worker has taken from what all of them share.
+# Leaves a line for each step that a worker has taken from what all of its machine share: which session it is in, and so
+# on which machine, and the step.
 COUNTED = """
 from training_runtime.elastic.worker import sharding as _counted
 import os
 def _count(inner):
     def load_step(self, step):
-        with open(os.environ["RESULT_DIR"] + "/shared-out", "ab") as file:
-            file.write(b".")
+        with open(os.environ["RESULT_DIR"] + "/shared-out", "a") as file:
+            file.write(f"{os.getsid(0)} {step}\\n")
         return inner(self, step)
     return load_step
 _counted.ShardedOptimizer.load_step = _count(_counted.ShardedOptimizer.load_step)
@@ -28,10 +29,23 @@ _counted.ShardedOptimizer.load_step = _count(_counted.ShardedOptimizer.load_step
 SOON = "from training_runtime.elastic.comm import give_back as _give_back; _give_back.ROWS_REST_S = 0.0\n"
 
 
-def shared_out(run) -> int:
-    """How many steps workers have taken from each other."""
+def shared_out(run, machine=None) -> int:
+    """How many steps workers have taken from each other, on one machine of the run or on all."""
+    found = steps_shared_out(run)
+    return len(found) if machine is None else sum(session == machine.pid for session, _ in found)
+
+
+def steps_shared_out(run) -> list[tuple[int, int]]:
+    """For each worker that took one, the session of its machine and the step."""
     path = run.result_dir / "shared-out"
-    return path.stat().st_size if path.exists() else 0
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(int(session), int(step)) for session, step in map(str.split, lines)]
+
+
+def departures(run) -> list[int]:
+    """The last steps that members took part in whom nobody has waited for since."""
+    pairs = itertools.pairwise(run.events("generation"))
+    return [after.step - 1 for before, after in pairs if {m.pid for m in after.members} < {m.pid for m in before.members}]
 
 
 def same(run, one) -> None:
@@ -63,6 +77,21 @@ def test_it_goes_4_2_3_1_4_and_is_suspended_in_between(start, fixed):
     assert run.wait() == 0, run.tail()
     same(run, one)
     assert shared_out(run) > 100
+
+
+def test_a_step_after_which_somebody_leaves_is_not_shared_out(start):
+    """Else one whom nobody waits for would still write to the memory that those who come after it use."""
+    run = start(COUNTED + SMALL, *LONG, "--sharded")
+    run.members(0, 1, 2, 3)
+    for at, slots in ((20, (0, 1, 3)), (60, (1, 3))):
+        run.until_step(at)
+        run.members(*slots)
+        run.until_workers(len(slots))
+    assert run.wait() == 0, run.tail()
+    left, shared = departures(run), {step for _, step in steps_shared_out(run)}
+    assert len(left) == 2
+    assert not shared & set(left)
+    assert shared >= {step + i for step in left for i in (-1, 1)}
 
 
 @pytest.mark.parametrize("rank", [0, 2])

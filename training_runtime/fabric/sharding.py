@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from training_runtime.elastic.job import COLLECTIVE, Job
+from training_runtime.elastic.job import Job
 from training_runtime.elastic.state import elementwise
 from training_runtime.errors import UserError
 
@@ -14,7 +12,6 @@ REFUSED = (
     "this optimizer ({}) {}. Leave shard_optimizer out"
 )
 OWN_STEP = "train: shard_optimizer=True cannot be had with fn_step_train, which may do anything with the optimizer. Leave one of them out"
-WHOLE = "train: with EDT_REDUCE=collective each worker keeps the whole state of the optimizer; shard_optimizer=True changes nothing"
 
 
 def shardable(job: Job, *, asked: object) -> bool:
@@ -27,7 +24,4 @@ def shardable(job: Job, *, asked: object) -> bool:
         raise UserError(OWN_STEP)
     if reason := elementwise.reason_against(job.optimizer):
         raise UserError(REFUSED.format(type(job.optimizer).__name__, reason))
-    if job.config.reduce == COLLECTIVE:
-        warnings.warn(WHOLE, stacklevel=3)
-        return False
     return True

@@ -59,15 +59,15 @@ class GiveBack:
         """Their generation `number` has begun, and all of them have what was handed over. The first of each machine gives back; rows, and
         banks of an optimizer, only after a while, because who has left may soon come back."""
         self._number, layout = number, self._segment.layout
-        here = layout.machine(self._worker_id)
-        if self._worker_id == min(worker_id for worker_id in members if layout.machine(worker_id) == here):
+        local = [worker_id for worker_id in members if layout.machine(worker_id) == layout.machine(self._worker_id)]
+        if self._worker_id == min(local):
             first = FIRST_ROW + max(tree.rows_needed(len(members), engines) for engines in self._engines)
             start = layout.offsets["rows"] + first * layout.row_bytes
             held = -(-os.fstat(self._state_fd).st_size // _PAGE) * _PAGE  # of a page that is not given back as a whole all stays
             self._owed.append(_Owed(self._state_fd, 0, held, 0.0))
             after = time.monotonic() + ROWS_REST_S
             self._owed.append(_Owed(self._segment.fd, start, layout.offsets["end"], after))
-            if len(members) == 1 or any(layout.machine(worker_id) != here for worker_id in members):  # no step is shared out
+            if len(local) == 1:  # no step is shared out
                 self._owed.append(_Owed(self._segment.fd, layout.offsets["state"], layout.offsets["rows"], after))
 
     def forget(self) -> None:

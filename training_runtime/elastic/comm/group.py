@@ -5,13 +5,16 @@ then its phase (generation, count). Whoever finds all peers at its own phase goe
 seen: so they agree on a change of members without another exchange. A worker can be one barrier ahead of a peer, never two; so what it has
 seen stands in one of two words, by the parity of the count. A death shows as a generation published with `abort`, which wakes everybody out
 of any barrier.
+
+Members on one machine can meet by themselves besides, behind a barrier of all and before the next one. Nobody agrees on anything there, and
+other machines do not wait for it.
 """
 
 from __future__ import annotations
 
 import time
 
-from training_runtime.elastic.comm.segment import ABORT, COMMITTED, PAYLOADS, PHASE, SEEN, WANTED, GenerationRecord, Segment
+from training_runtime.elastic.comm.segment import ABORT, COMMITTED, LOCAL_PHASE, PAYLOADS, PHASE, SEEN, WANTED, GenerationRecord, Segment
 from training_runtime.elastic.state import emergency_checkpoint
 from training_runtime.elastic.worker.pull import Pull
 
@@ -27,13 +30,16 @@ class Reconfigured(Exception):
 
 
 class Group:
-    """The generation `record`, seen from `worker_id`. While `entering`, visitors take part in the barriers. `driver` is its pidfd."""
+    """The generation `record`, seen from `worker_id`. While `entering`, visitors take part in the barriers. `driver` is its pidfd. `local`:
+    the members on this machine, in rank order."""
 
     def __init__(self, segment: Segment, record: GenerationRecord, worker_id: int, driver: int) -> None:
         self.segment, self.record, self.worker_id, self.driver = segment, record, worker_id, driver
         self.number = record.number
         self.rank = record.members.index(worker_id) if worker_id in record.members else -1
         self.size = len(record.members)
+        machine = segment.layout.machine
+        self.local = tuple(member for member in record.members if machine(member) == machine(worker_id))
         self._count = 0
         self._entering = True
         self._peers = tuple(s for s in record.worker_ids if s != worker_id)
@@ -56,11 +62,11 @@ class Group:
         """Wait for all; returns the newest generation that every one of them had seen. `multinode.payloads`: what this worker has made that
         other machines need past this barrier (see `multinode.payloads`). Raises Reconfigured when a member died, PullFailed when this is a
         wait for the state and took too long too often."""
-        segment, bell = self.segment, self.segment.bells[self.worker_id]
+        segment = self.segment
         self._count += 1
         seen = SEEN + self._count % 2
         segment.set(self.worker_id, seen, segment.words[WANTED])
-        phase = self.number << 32 | self._count
+        phase = self._phase
         if payload and segment.layout.machines > 1:
             # Entering has places of its own: what was left at the last barrier before it may not have been passed on yet.
             pair = PAYLOADS + 2 * (self._count % 2) + 4 * self._entering
@@ -70,26 +76,44 @@ class Group:
         for peer in self._peers:
             segment.bells[peer].ring()
         segment.stir()
-        bell.drain()
-        waiting = self._peers
-        while waiting := tuple(peer for peer in waiting if not self._arrived(peer, phase)):
-            # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
-            self.check_abort()
-            emergency_checkpoint.check(segment)
-            slice_s = SLICE_S if waiting_for is None else min(SLICE_S, waiting_for.left_s(time.monotonic()))
-            if not bell.wait(slice_s):
-                emergency_checkpoint.look(segment, self.driver)
-            if waiting_for is not None:
-                waiting_for.look(time.monotonic())
+        self._wait(self._peers, PHASE, waiting_for)
         return min([segment.get(peer, seen) for peer in self._peers] + [segment.get(self.worker_id, seen)])
 
-    def _arrived(self, peer: int, phase: int) -> bool:
+    def local_barrier(self) -> None:
+        """Wait for the members on this machine, at most once behind each barrier of all. Raises Reconfigured when any member died, Orphaned
+        when the driver did."""
+        peers = tuple(member for member in self.local if member != self.worker_id)
+        self.segment.set(self.worker_id, LOCAL_PHASE, self._phase)
+        for peer in peers:
+            self.segment.bells[peer].ring()
+        self._wait(peers, LOCAL_PHASE)
+
+    @property
+    def _phase(self) -> int:
+        """Of the last barrier of all."""
+        return self.number << 32 | self._count
+
+    def _wait(self, waiting: tuple[int, ...], word: int, waiting_for: Pull | None = None) -> None:
+        """Until `word` of each of these workers says that it has arrived."""
+        bell = self.segment.bells[self.worker_id]
+        bell.drain()
+        while waiting := tuple(peer for peer in waiting if not self._arrived(peer, word)):
+            # Peers first, abort second: a peer that died after it arrived has given its part, and the step can be finished without it.
+            self.check_abort()
+            emergency_checkpoint.check(self.segment)
+            slice_s = SLICE_S if waiting_for is None else min(SLICE_S, waiting_for.left_s(time.monotonic()))
+            if not bell.wait(slice_s):
+                emergency_checkpoint.look(self.segment, self.driver)
+            if waiting_for is not None:
+                waiting_for.look(time.monotonic())
+
+    def _arrived(self, peer: int, word: int) -> bool:
         """At this phase or past it. A peer seen in a later generation went there by agreement, past this barrier; or by an abort,
         which shows first."""
-        word = self.segment.get(peer, PHASE)
-        if word >= phase and word >> 32 != self.number:
+        phase = self.segment.get(peer, word)
+        if phase >= self._phase and phase >> 32 != self.number:
             self.check_abort()
-        return word >= phase
+        return phase >= self._phase
 
     def check_abort(self) -> None:
         abort = self.segment.words[ABORT]

@@ -39,6 +39,7 @@ DIGESTS = 16  # two sets of at most eight, by the parity of a barrier (see `dige
 LATE = 32  # of the step under way: which buckets are sent again (see `collective_reduce`)
 STORE = 33  # three words: where members of a generation find the store of its first one (see `meeting`)
 SHARES = 36  # two words, by the parity of a step: whether it can share the optimizer's step out (see `sharding`)
+LOCAL_PHASE = 38  # behind which barrier of all it last arrived at one of its machine alone
 WORKER_WORDS = 40
 STATE_LEFT = 1
 LINE = 64

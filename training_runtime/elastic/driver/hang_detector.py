@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from training_runtime.elastic.comm.segment import BEAT, COMMITTED, EXCUSED, PHASE, WAITS, Segment
+from training_runtime.elastic.comm.segment import BEAT, COMMITTED, EXCUSED, LOCAL_PHASE, PHASE, WAITS, Segment
 from training_runtime.elastic.driver import hang_rules
 from training_runtime.elastic.driver.worker_process import WorkerProcess
 from training_runtime.elastic.processes.process_handles import is_stopped
@@ -85,8 +85,9 @@ class HangDetector:
 
 def _sign(segment: Segment, worker: WorkerProcess) -> hang_rules.Sign:
     worker_id = worker.worker_id
+    phase = segment.get(worker_id, PHASE)
     return hang_rules.Sign(
-        segment.get(worker_id, PHASE),
+        2 * phase + (segment.get(worker_id, LOCAL_PHASE) == phase),  # a machine's own barrier lies between two of all
         segment.get(worker_id, COMMITTED),
         bool(segment.get(worker_id, EXCUSED)),
         segment.get(worker_id, BEAT),

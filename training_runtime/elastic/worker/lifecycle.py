@@ -151,7 +151,6 @@ class Lifecycle(ABC):
     def _write_down(self) -> None:
         """Nobody leads any more. The step in flight is void, unless its sum was complete: then it has been taken."""
         self._written()
-        self.sharding.undo()
         self.buffers.ensure_snapshot()
         self.buffers.restore()
         self.exchange.drop()
@@ -185,10 +184,10 @@ class Lifecycle(ABC):
         self.buffers.ensure_snapshot()
         self.buffers.restore()  # a step that was dropped may have touched them
         self.exchange.leave()
-        self.exchange.drop()
         if self.worker_id not in record.worker_ids:
             raise Retired
         self.sharding.release()
+        self.exchange.drop()
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
         self.memory.enter()
         if not record.members:
@@ -222,7 +221,7 @@ class Lifecycle(ABC):
         """Say so, as the first member."""
         stood_s = time.monotonic() - self.last_commit if self.last_commit else 0.0
         self._report(reports.Begun(self.group.number, top, redone, stood_s))
-        self.sharding.complain(self.group, self._warn)
+        self.sharding.complain(self._warn)
 
     def _look_for_a_lost_hook(self, record: GenerationRecord) -> None:
         """The first member may have died in its on_epoch_end, which alone is told to save the model, while the others were done with

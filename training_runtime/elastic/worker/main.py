@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from training_runtime import storage
 from training_runtime.elastic import verify
-from training_runtime.elastic.comm.group import SLICE_S
+from training_runtime.elastic.comm.group import SLICE_S, Reconfigured
 from training_runtime.elastic.comm.segment import BUSY_POSITION, CLOSED, RETIRED, RING_WRITTEN, STATE, STATE_LEFT, Segment
 from training_runtime.elastic.data.loading import Feed
 from training_runtime.elastic.data.sampler import RunPlan, WorkItem, derive, seed_everything
@@ -99,18 +99,24 @@ class Worker(Stepping):
         self._end_step(doing)
 
     def _optimize(self, doing: Doing) -> None:
-        """The optimizer's step, of all parameters or of those that are this worker's to step. Raises Reconfigured where a member died
-        before all were stepped: then nothing has changed."""
-        if doing.shared_out:
-            self.sharding.step(doing.group, doing.unit.step)
-            doing.group.barrier()
-            self._leave_before(doing.agreed)
-            self.whole = False
+        """The optimizer's step, of all parameters or of those that are this worker's to step."""
+        all_shares = doing.shared_out and self._step_share(doing)
+        self.whole = False
+        if all_shares:
             self.sharding.load_step(doing.unit.step)
         else:
-            self.whole = False
             self.sharding.release()
             self.job.optimizer.step()
+
+    def _step_share(self, doing: Doing) -> bool:
+        """Step this worker's parameters, and wait for the others of its machine. False where somebody has died meanwhile: a share may be
+        missing, and all gradients are here."""
+        self.sharding.step(doing.group, doing.unit.step)
+        try:
+            doing.group.local_barrier()
+        except (Reconfigured, emergency_checkpoint.Orphaned):  # what follows from it is for the next barrier, or the end of the step
+            return False
+        return True
 
     def _engine(self, doing: Doing, m: int) -> BatchMetrics:
         """Compute one engine, its gradients into their row."""

@@ -1,11 +1,12 @@
 """The optimizer's step, shared out over the workers of one machine: each steps its parameters, once, for all (ZeRO-1, with the state in
-memory that they share).
+memory that they share). Of several machines each does the whole step for itself: after the sum all have the same gradients.
 
-A step has a third barrier. Before it each worker copies the state of its parameters from where it is to the other bank (see `comm.banks`)
-and steps it there, its parameters in the row beside; behind it everybody takes all parameters from the row, and the other bank is the
-state. So until the barrier a step has changed nothing: who dies before, wherever it was, costs the step, as everywhere; and the state never
-depends on one process. Who is late at that barrier and finds that somebody has died holds the state before the step, who has passed it the
-one after, and neither bank is written to before all have met again.
+A step has a third barrier, of the workers of one machine. Before it each copies the state of its parameters from where it is to the other
+bank (see `comm.banks`) and steps it there, its parameters in the row beside; behind it everybody takes all parameters from the row, and the
+other bank is the state. So until the barrier a step has changed nothing, and who waits there for somebody who has died does the whole step
+alone, from the state and the gradients that it still has: once the gradients are summed every worker that lives comes to the state after
+the step, as everywhere, and the state never depends on one process. Neither bank is written to before all have met again: so where somebody
+leaves its machine after a step, that one is not shared out.
 
 Each worker has all parameters for itself, and reads the state of all of them as if it were its own (`optimizer.state`). Where the script
 may change the state, at the beginning and end of epochs, each gets a copy first, which the next step begins from. Whoever enters a
@@ -33,7 +34,6 @@ CHANGED = (
     "the state of the optimizer was changed while a step was computed, which shard_optimizer=True does not allow, because workers share "
     "it: change it in on_epoch_begin or on_epoch_end, or leave shard_optimizer out"
 )
-ELSEWHERE = "shard_optimizer: each worker keeps the whole state of the optimizer as long as the run is on several machines"
 ON_DEVICE = "shard_optimizer: each worker keeps the whole state of the optimizer, which is shared out on processor slots only so far"
 PLAN_BITS = 32
 _owners = lru_cache(maxsize=64)(elementwise.owners)
@@ -53,28 +53,29 @@ class ShardedOptimizer:
         self._current = -1  # the bank that the optimizer's state is in, -1: it is this process's own
         self._plan = 0  # a sum over what the state is made of, by which members see that they mean the same places
         self._version = 0
-        self._said: set[str] = set()
+        self._said = False
         self._before: list[tuple[torch.Tensor, Any]] = []  # parameters of the step under way, and their state before it
+        self._unused: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameters that others step, and their gradients
 
     def offer(self, group: Group, step: int) -> None:
-        """Tell the others whether this worker could share `step` out. Before the first barrier. UserError where the script has written to
-        what workers share."""
+        """Tell the others of this machine whether this worker could share `step` out. Before the first barrier. UserError where the script
+        has written to what workers share."""
         if self.on:
             word = step << PLAN_BITS | self._plan if self._is_ready(group, step % STATE_BANKS) else 0
             group.segment.set(group.worker_id, SHARES + step % 2, word)
 
     def applies(self, group: Group, step: int, used: Sequence[int]) -> bool:
-        """Whether all members share `step` out: the same answer on each, whatever it thinks itself. `used`: for each parameter, whether any
-        engine has used it. Between the second barrier and the third, or the next step's first one."""
+        """Whether the members on this machine share `step` out: the same answer on each, whatever it thinks itself. `used`: for each
+        parameter, whether any engine has used it. Between the second barrier and the third, or the next step's first one."""
         if not self.on:
             return False
-        words = {group.segment.get(worker_id, SHARES + step % 2) for worker_id in group.record.members}
+        words = {group.segment.get(worker_id, SHARES + step % 2) for worker_id in group.local}
         if len(words) > 1 or words.pop() >> PLAN_BITS != step:
             return False
         return all(i in self._states[0] for i, some in enumerate(used) if some)
 
     def _is_ready(self, group: Group, target: int) -> bool:
-        if group.size == 1 or self._on_device or _is_spread(group) or elementwise.reason_against(self._optimizer):
+        if len(group.local) == 1 or self._on_device or elementwise.reason_against(self._optimizer):
             return False
         current = self._current
         if current >= 0 and self._banks is not None and self._banks.version != self._version:
@@ -84,12 +85,11 @@ class ShardedOptimizer:
             self.release()
         return self._current >= 0 or self._lay_out()
 
-    def complain(self, group: Group, warn: Callable[[str], None]) -> None:
-        """Say why what was asked for is not done in this generation, each reason once."""
-        found = ON_DEVICE if self._on_device else ELSEWHERE if _is_spread(group) else ""
-        if self.on and found and found not in self._said:
-            self._said.add(found)
-            warn(found)
+    def complain(self, warn: Callable[[str], None]) -> None:
+        """Say once that what was asked for is not done here."""
+        if self.on and self._on_device and not self._said:
+            self._said = True
+            warn(ON_DEVICE)
 
     def _lay_out(self) -> bool:
         """Find a place for the state, which is this process's own. False where it cannot be shared."""
@@ -111,12 +111,14 @@ class ShardedOptimizer:
         """Step this worker's parameters, in the memory that workers share. Nothing else has changed afterwards."""
         assert self._banks is not None
         optimizer, target = self._optimizer, step % STATE_BANKS
-        owners = _owners(self._sizes, group.size)
+        owners, own = _owners(self._sizes, len(group.local)), group.local.index(group.worker_id)
         mine: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         with torch.no_grad():
             for i, p in enumerate(self._parameters):
-                if owners[i] != group.rank or i not in self._states[target]:
-                    p.grad = None
+                if owners[i] != own or i not in self._states[target]:
+                    if p.grad is not None:
+                        self._unused.append((p, p.grad))
+                        p.grad = None
                     continue
                 before, views = optimizer.state[p], self._views[target][i]
                 for name, view in views.items():
@@ -130,8 +132,8 @@ class ShardedOptimizer:
             try:
                 optimizer.step()
             finally:
-                for _, p, own in mine:
-                    p.data = own
+                for _, p, data in mine:
+                    p.data = data
             for i, _, _ in mine:
                 self._settle(self._states[target][i], self._views[target][i])
 
@@ -147,7 +149,7 @@ class ShardedOptimizer:
         """All parameters and the state as they are after the step. Behind the third barrier."""
         assert self._banks is not None
         target, was_own = step % STATE_BANKS, self._current < 0
-        self._current, self._before = target, []
+        self._current, self._before, self._unused = target, [], []
         with torch.no_grad():
             for i, held in self._states[target].items():
                 p = self._parameters[i]
@@ -158,26 +160,19 @@ class ShardedOptimizer:
         if was_own:
             return_freed_memory()  # that of the whole state
 
-    def undo(self) -> None:
-        """A step that nobody has taken was not done."""
-        for p, state in self._before:
-            self._optimizer.state[p] = state
-        self._before = []
-
     def release(self) -> None:
         """The state is this process's own from now on: others are to write to it, or to read it while steps are done that it has no part
-        in."""
-        self.undo()
+        in. A share of a step that was not loaded was not done, and all gradients are where they were before it."""
+        for p, state in self._before:
+            self._optimizer.state[p] = state
+        for p, grad in self._unused:
+            p.grad = grad
+        self._before, self._unused = [], []
         for i, held in self._states[self._current].items() if self._current >= 0 else ():
             p = self._parameters[i]
             if self._optimizer.state.get(p) is held:
                 self._optimizer.state[p] = {name: t.clone() for name, t in held.items()}
         self._current = -1
-
-
-def _is_spread(group: Group) -> bool:
-    """Whether the members have more than one shared memory."""
-    return len({group.segment.layout.machine(worker_id) for worker_id in group.record.members}) > 1
 
 
 def _are_plain(parameters: Sequence[torch.Tensor]) -> bool:

@@ -8,6 +8,7 @@ until the step is at its end.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,7 @@ class Doing:
     metrics: list[BatchMetrics] = field(default_factory=list)
     vectors: list[list[float]] = field(default_factory=list)
     agreed: int = 0
-    shared_out: bool = False  # whether each member steps some of the parameters only
+    shared_out: bool = False  # whether each member on this machine steps some of the parameters only
 
     @property
     def parity(self) -> int:
@@ -107,9 +108,10 @@ class Stepping(Lifecycle):
         if doing.compared:
             self._compare(doing.unit.step - 1)
         reduce.add_cross_rank()
-        doing.shared_out = reduce.several and self.sharding.applies(group, doing.unit.step, self.exchange.used)
-        if reduce.several and not doing.shared_out:
+        if reduce.several:
             self._leave_before(doing.agreed)
+            all_stay = self._stay(group.local, doing.agreed)  # else a share would be written by one whom nobody waits for
+            doing.shared_out = all_stay and self.sharding.applies(group, doing.unit.step, self.exchange.used)
         reduce.set_grads(self.job.optimizer)
 
     def _end_step(self, doing: Doing) -> None:
@@ -131,8 +133,12 @@ class Stepping(Lifecycle):
     def _leave_before(self, agreed: int) -> None:
         """Who does not go on with the others takes no part in the rest of the step: nobody waits for it any more, so the sums may be
         overwritten while it reads them."""
-        if agreed > self.group.number and self.worker_id not in self.segment.generation(agreed).worker_ids:
+        if not self._stay((self.worker_id,), agreed):
             raise Reconfigured(agreed, abort=False)
+
+    def _stay(self, worker_ids: Sequence[int], agreed: int) -> bool:
+        """Whether these members go on with the others."""
+        return agreed <= self.group.number or set(worker_ids) <= set(self.segment.generation(agreed).worker_ids)
 
     def _announce_size(self) -> None:
         """Tell newcomers how much room the state takes; once, after the first step has made the optimizer's part of it."""
