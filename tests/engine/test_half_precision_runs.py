@@ -13,7 +13,7 @@ from tests.engine.harness import Run
 from tests.engine.scripts import LOOP, SMALL
 from tests.engine.test_exactness import OWN_ROWS, goes_4_2_3_1_4
 from tests.engine.test_loop import same
-from tests.engine.test_remote_agents import LONG, together  # noqa: F401  (a fixture)
+from tests.engine.test_remote_agents import LONG
 from training_runtime.elastic.state import checkpoint
 from training_runtime.fabric.running import NARROW_SUMS
 
@@ -51,7 +51,7 @@ def test_workers_that_share_the_optimizers_step_out_get_the_same_in_half_precisi
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_run_of_half_precision_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(together, fixed):  # noqa: F811
+def test_a_run_of_half_precision_that_goes_over_three_machines_and_leaves_home_equals_a_fixed_one(together, fixed):
     run, near, far = together((0, 1), (10,), (20,), more=BFLOAT16)
     run.members()  # nobody is left at the head node
     run.until_workers(2)

@@ -80,8 +80,9 @@ def test_it_goes_4_2_3_1_4_and_is_suspended_in_between(start, fixed):
 
 
 def test_a_step_after_which_somebody_leaves_is_not_shared_out(start):
-    """Else one whom nobody waits for would still write to the memory that those who come after it use."""
-    run = start(COUNTED + SMALL, *LONG, "--sharded")
+    """Else one whom nobody waits for would still write to the memory that those who come after it use. In the middle of an epoch: at its
+    end all meet once more."""
+    run = start(COUNTED + SMALL, "--epochs", "2", "--samples", "2000", "--sharded")
     run.members(0, 1, 2, 3)
     for at, slots in ((20, (0, 1, 3)), (60, (1, 3))):
         run.until_step(at)

@@ -18,6 +18,7 @@ from tests.web.conftest import As
 from tests.web.seed import Seeded
 from tests.web.text import one_line
 from training_runtime import protocol
+from training_runtime.node import messages
 from training_runtime.node.messages import Hello
 from training_runtime.protocol import RunObservation, SlotSeen
 from training_runtime.version_skew import ProtocolVersion
@@ -287,18 +288,21 @@ def test_a_second_machine_of_that_name_is_reported_on_its_page(studio: Seeded, a
 
 
 @pytest.mark.parametrize(
-    ("spoken", "state", "words"),
+    ("name", "spoken", "state", "words"),
     [
-        ((protocol.VERSION - 1, protocol.VERSION - 2), "behind", "and works with it"),
-        ((protocol.VERSION + 1, protocol.VERSION), "ahead", "Upgrade the studio next"),
-        ((protocol.VERSION + 9, protocol.VERSION + 8), "refused", "the studio is older"),
+        ("local", (protocol.VERSION - 1, protocol.VERSION - 2), "behind", "manage.py stop --host-only"),
+        ("local", (protocol.VERSION + 1, protocol.VERSION), "ahead", "Upgrade the studio next"),
+        ("beta", (protocol.VERSION - 1, protocol.VERSION - 2), "behind", "edt-node join --replace"),
+        ("beta", (protocol.VERSION + 1, protocol.VERSION), "ahead", "Upgrade the studio next"),
+        ("beta", (protocol.VERSION + 9, protocol.VERSION + 8), "refused", "upgrade the studio first"),
     ],
 )
 def test_a_machine_of_another_version_is_shown_with_what_to_do(
-    studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch, spoken: tuple[int, int], state: str, words: str
+    studio: Seeded, as_: As, monkeypatch: pytest.MonkeyPatch, name: str, spoken: tuple[int, int], state: str, words: str
 ) -> None:
     monkeypatch.setattr(protocol, "SPOKEN", ProtocolVersion(protocol.VERSION, protocol.VERSION - 1))
-    Node.objects.update(protocol_version=spoken[0], protocol_oldest=spoken[1])
+    monkeypatch.setattr(messages, "SPOKEN", protocol.SPOKEN)
+    Node.objects.update(name=name, protocol_version=spoken[0], protocol_oldest=spoken[1])
     node, alice = Node.objects.get(), as_(studio.alice)
     assert words in alice.get(reverse("cluster"), {"part": "nodes"}).content.decode()
     assert words in alice.get(reverse("node", args=[node.name])).content.decode()

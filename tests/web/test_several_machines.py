@@ -19,7 +19,7 @@ from tests.web.text import one_line
 @pytest.fixture
 def wide(project: Project, alice: User) -> TrainingRun:
     """Alice's run with four slots on alpha, its home, and two on beta."""
-    now = timezone.now()
+    now = timezone.now() - dt.timedelta(seconds=5)
     ClusterRules.objects.update_or_create(pk=1, defaults={"several_machines": True})
     hosts = [cast.Host(cast.node(name, now=now, address=f"{name}.lab")) for name in ("alpha", "beta")]
     run = cast.run(project, by=alice, name="wide", max_slots=6, now=now)
