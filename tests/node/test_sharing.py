@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from experiments import tasks
@@ -32,6 +32,9 @@ from training_runtime.host import client
 from training_runtime.node.fetching import UNUSED_S
 from training_runtime.protocol import Apply, Observation, RunObservation, Subscribe, decode, encode
 from webapp import asgi
+from webapp.studio import own_machine as webapp_own_machine
+from webapp.studio import prepare
+from webapp.studio.checks import Refusal
 
 pytestmark = pytest.mark.django_db(transaction=True)
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -298,6 +301,26 @@ def test_who_names_the_folders_of_another_studio_is_told_so_and_takes_no_part(
         assert host.applied == []
     finally:
         link.close()
+
+
+def test_the_studios_own_machine_keeps_its_token_for_as_long_as_it_is_good_and_while_the_database_is_away(
+    short_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = prepare.own_token(short_home)
+    path = webapp_own_machine.token_file(short_home)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (f"{token}\n", 0o600)
+    assert prepare.own_token(short_home) == token
+
+    def is_away(*_: object, **__: object) -> str:
+        raise OperationalError("connection refused")
+
+    with monkeypatch.context() as without:
+        without.setattr(own_machine, "token", is_away)
+        assert prepare.own_token(short_home) == token
+        with pytest.raises(Refusal, match="The database cannot be used: connection refused"):
+            prepare.own_token(short_home / "new")
+    joining.end("local")
+    assert prepare.own_token(short_home) not in ("", token), "the machine was removed, and is back"
 
 
 def test_each_task_does_its_work(host: ListeningHost, run: TrainingRun, said: SentMessages) -> None:

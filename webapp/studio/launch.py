@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -96,8 +95,7 @@ def _supervisor(home: Path, options: Options, *, listener: socket.socket) -> Sup
 
 
 def _joining(home: Path, studio: str) -> Joining:
-    token = functools.cache(lambda: prepare.own_token(home))
-    return Joining(studio, token, Path(settings.EDT_DATA_ROOT))
+    return Joining(studio, lambda: prepare.own_token(home), Path(settings.EDT_DATA_ROOT))
 
 
 def _address(host: str, port: int) -> str:

@@ -45,17 +45,22 @@ def database(*, adopt: bool = False) -> bool:
 
 
 def own_token(home: Path) -> str:
-    """With which this machine joins: the one that is written down, where that is good, else a new one, which is written down for this user
-    alone. Raises Refusal."""
+    """With which this machine joins: the one that is written down, where that is good or the database is away, else a new one, which is
+    written down for this user alone. Raises Refusal."""
     path = own_machine.token_file(home)
-    with _in_the_database():
-        known = path.read_text().strip() if path.exists() else ""
-        token = cluster_own_machine.token(known, now=clock.now())
-        if token != known:
-            path.parent.mkdir(exist_ok=True)
-            path.unlink(missing_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
-                file.write(f"{token}\n")
+    known = path.read_text().strip() if path.exists() else ""
+    try:
+        with _in_the_database():
+            token = cluster_own_machine.token(known, now=clock.now())
+    except Refusal:
+        if known:
+            return known
+        raise
+    if token != known:
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(f"{token}\n")
     return token
 
 
