@@ -83,6 +83,16 @@ def together() -> Iterator[None]:
             _publish(merged(outbox.messages))
 
 
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Send nothing of what is said within: the studio is being prepared, and nobody is there yet who could hear it."""
+    _thread.outbox = Outbox()
+    try:
+        yield
+    finally:
+        _thread.outbox = None
+
+
 def merged(messages: Sequence[Message]) -> list[Message]:
     """The same with one "changed" and one "apply" for each topic, where the first one was: they carry no data, so nothing depends on their
     place."""

@@ -42,7 +42,7 @@ from experiments import services
 from experiments.cluster import fleet, joining
 from experiments.models import ClusterRules, Node, User
 admin = User.objects.get(username="admin")
-for node in Node.objects.filter(joined=True, removed_at=None):
+for node in Node.objects.filter(removed_at=None).exclude(name="local"):
     joining.end(node.name)
     fleet.remove_node(node, now=timezone.now())
 services.set_node_draining(Node.objects.get(name="local"), by=admin, draining=False)

@@ -31,7 +31,8 @@ def host(tmp_path: Path, make_host: Callable[[Path], HostUnderTest]) -> Iterator
     yield host
 
 
-SMALLS = {"optimizer": "Adam", "epochs": "1", "samples": "40", "batch": "4", "engines": "4", "checkpoint": "1", "sharded": "off"}
+SMALLS = {"optimizer": "Adam", "epochs": "1", "samples": "40", "batch": "4", "engines": "4", "checkpoint": "1"}
+SMALLS |= {"sharded": "off", "dtype": "float32"}
 
 
 @pytest.mark.parametrize(

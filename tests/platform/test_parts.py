@@ -56,7 +56,8 @@ def test_every_setting_of_the_node_host_reaches_it() -> None:
     source = (REPOSITORY / "training_runtime" / "host" / "settings.py").read_text()
     read = set(re.findall(r'environment(?:\.get\(|\[|, )"(EDT_[A-Z_]+)"', source))
     assert len(read) >= 10
-    assert set(host_environment(dict.fromkeys(read, "x"))) == read
+    # Where others reach the machine is said by its link, run by run, while the rule lets runs use several.
+    assert set(host_environment(dict.fromkeys(read, "x"))) == read - {"EDT_NODE_ADDRESS"}
 
 
 def test_runs_have_the_same_users_wherever_their_folders_are_shared(tmp_path: Path) -> None:

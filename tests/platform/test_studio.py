@@ -73,6 +73,7 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
     studio.start()
     all_up(studio)
     wait_until(lambda: re.search(r"Log in as admin with the password \S{12,}", studio.tail()), "the first login", deadline_s=10)
+    assert "WARNING" not in studio.output.read_text(), "nothing is wrong, and nothing says so"
 
     password = (studio.home / "secrets" / "broker_password").read_text()
     for process in studio.processes():

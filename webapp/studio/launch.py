@@ -11,6 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from experiments.live import notify
 from webapp.studio import broker, checks, own_machine, prepare, programs
 from webapp.studio.log import Terminal
 from webapp.studio.own_machine import Joining
@@ -60,9 +61,10 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
         clear_leftovers(home, survivor="host")
         listener = leaving.enter_context(checks.listen(options.host, options.port))
         supervisor = _supervisor(home, options, listener=listener)
-        prepare.database()
-        prepare.static_files(home)
-        prepared()
+        with notify.unheard():
+            prepare.database()
+            prepare.static_files(home)
+            prepared()
         supervisor.catch_signals()
         leaving.callback(supervisor.stop)
         # The Celery workers come after the first page: all at once would make a person wait for four imports on two cores.

@@ -29,12 +29,13 @@ class Joining:
     data: Path
 
 
-def program(home: Path, joining: Joining, environment: Mapping[str, str]) -> Program:
-    """The link. `environment`: what the node host may know, which is all that a link needs."""
+def program(home: Path, joining: Joining, environment: Mapping[str, str], *, address: str) -> Program:
+    """The link. `environment`: what the node host may know, which is all that a link needs. `address`: where other machines reach this one;
+    it tells the host, while an administrator lets runs use several."""
     argv = [
         *(sys.executable, "-m", "training_runtime.node", "join", joining.studio, "--token", "-", "--insecure", "--no-host"),
         *("--home", str(home / FOLDER), "--shares", str(home), "--data-root", str(joining.data)),
-        *("--address", environment.get("EDT_NODE_ADDRESS") or "none"),
+        *("--address", address or "none"),
         *(("--slots", environment["EDT_SLOTS"]) if environment.get("EDT_SLOTS") else ()),
     ]
     return Program(NAME, tuple(argv), environment, REPOSITORY, standard_input=lambda: f"{joining.token()}\n".encode())

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # What the node host, the parent of user code, may know of the studio's environment. Names, not patterns: a password may have any name.
 HOST_SETTINGS = frozenset(
     {
-        *("EDT_HOME", "EDT_NODE", "EDT_NODE_ADDRESS", "EDT_SLOTS", "EDT_SANDBOX", "EDT_SANDBOX_READ", "EDT_UID_BASE", "EDT_MAX_FILE_BYTES"),
+        *("EDT_HOME", "EDT_NODE", "EDT_SLOTS", "EDT_SANDBOX", "EDT_SANDBOX_READ", "EDT_UID_BASE", "EDT_MAX_FILE_BYTES"),
         *("EDT_SANDBOX_DEVICES", "EDT_RUN_MEMORY", "EDT_RUN_PROCESSES", "EDT_RUN_DISK", "EDT_RUN_FILES", "EDT_RUN_LOG"),
         *("EDT_RUN_NETWORK", "EDT_RUN_NETWORK_ALLOW", "EDT_RUN_NETWORK_DENY"),
         *("EDT_STOP_GRACE_S", "EDT_TERM_GRACE_S", "EDT_ORPHAN_GRACE_S", "EDT_STOPPED_DRIVER_S", "EDT_MAX_RESTARTS", "EDT_AGENT_PAUSE_S"),
@@ -52,7 +52,7 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
         *([_broker(home)] if own_broker else []),
         _host(home, node, environment),
         web("web"),
-        own_machine.program(home, joining, host_environment(environment)),
+        own_machine.program(home, joining, host_environment(environment), address=environment.get("EDT_NODE_ADDRESS", "")),
         # A process of its own: journals of many runs would take the scheduler's turns, and its interpreter.
         tied("ingest", _celery("ingest", "--queues", "ingest", "--pool", "threads", "--concurrency", "2")),
         *(tied(name, _control(name)) for name in _names("control", environment)),
