@@ -184,7 +184,7 @@ def heard() -> int:
     from experiments.ops import clock
 
     now = clock.now()
-    return sum(not is_silent(node, now) for node in Node.objects.filter(joined=True))
+    return sum(not is_silent(node, now) for node in Node.objects.exclude(name="local"))
 
 
 def handovers() -> list[float]:
