@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from training_runtime.node.__main__ import _own_hosts
 from training_runtime.node.settings import address_of, parse
 
 
@@ -63,3 +64,37 @@ def test_other_machines_reach_it_where_it_says_or_at_the_card_towards_the_studio
     given = ["--address", said] if said else []
     parse(["join", "https://studio.example.org", "--token", "x", "--home", str(tmp_path), *given], {}).write_down("beta")
     assert address_of(parse(["join", "--home", str(tmp_path)], {}), own) == address
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A studio's home, as a machine sees it that shares it, with hosts of two machines."""
+    for name in ("runs", "host/beta", "host/gamma"):
+        (tmp_path / "studio" / name).mkdir(parents=True)
+    (tmp_path / "studio" / "installation").write_text("a key\n")
+    for name in ("beta", "gamma"):
+        (tmp_path / "studio" / "host" / name / "host.lock").touch()
+    return tmp_path / "studio"
+
+
+def test_folders_that_are_shared_are_known_the_next_time_and_no_host_of_another_machine_is_ended(shared: Path, tmp_path: Path):
+    own = tmp_path / "own"
+    given = parse(["join", "https://studio.example.org", "--token", "edtn_x", "--home", str(own), "--shares", str(shared)], {})
+    assert (given.work, given.has_host, _own_hosts(given)) == (shared, True, [])
+    given.write_down("beta")
+    again = parse(["join", "--home", str(own)], {})
+    assert (again.home, again.work) == (own, shared)
+    assert _own_hosts(again) == [shared / "host" / "beta" / "host.lock"]
+    assert _own_hosts(parse(["join", "--home", str(own), "--no-host"], {})) == []
+
+
+def test_a_folder_that_is_no_studios_is_not_taken_for_one(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    line = ["join", "https://studio.example.org", "--token", "edtn_x", "--home", str(tmp_path / "own"), "--shares"]
+    (tmp_path / "empty").mkdir()
+    for folder, words in ((tmp_path / "empty", "is the file system mounted?"), (tmp_path / "own", "is the file system mounted?")):
+        with pytest.raises(SystemExit):
+            parse([*line, str(folder)], {})
+        assert words in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse(["join", "https://studio.example.org", "--token", "edtn_x", "--home", str(shared), "--shares", str(shared)], {})
+    assert "needs another folder" in capsys.readouterr().err

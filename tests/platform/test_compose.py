@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -179,3 +181,15 @@ def test_the_link_is_of_the_node_of_the_host_and_reads_the_token_that_the_pages_
     told = node_settings.parser({}).parse_args(shlex.split(typed))
     assert (told.shares, str(told.home), told.host) == ("/var/lib/edt", "/var/lib/edt/node", False)
     assert "environment" not in link, "no password"
+
+
+def test_the_link_is_healthy_while_a_process_has_its_lock(compose: dict[str, Any], tmp_path: Path) -> None:
+    _, python, *rest = compose["services"]["link"]["healthcheck"]["test"]
+    assert python == "python"
+    check = [sys.executable, *(word.replace("/var/lib/edt/node", str(tmp_path)) for word in rest)]
+    assert subprocess.run(check, cwd=REPOSITORY, check=False, timeout=60).returncode == 1
+    with open(tmp_path / "node.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        assert subprocess.run(check, cwd=REPOSITORY, check=False, timeout=60).returncode == 0

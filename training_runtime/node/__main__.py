@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import logging
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import IO
 
 from training_runtime.host import processes
 from training_runtime.node.link import Link
-from training_runtime.node.settings import parse
+from training_runtime.node.settings import Settings, parse
 
 log = logging.getLogger(__name__)
 GONE_WITHIN_S = 10.0
@@ -27,7 +28,7 @@ def main() -> int:
     with open(settings.home / "node.lock", "a+") as lock:
         if settings.replace:
             _end(settings.home / "node.lock")
-            for host in (settings.home / "host").glob("*/host.lock"):
+            for host in _own_hosts(settings):
                 _end(host)
         if not _held(lock, GONE_WITHIN_S if settings.replace else 0.0):
             sys.stderr.write(
@@ -39,6 +40,14 @@ def main() -> int:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         return Link(settings).run()
+
+
+def _own_hosts(settings: Settings) -> list[Path]:
+    """The locks of node hosts that are this link's to end. In shared folders are those of other machines, too."""
+    if not settings.has_host:
+        return []
+    name = glob.escape(settings.name) if settings.shares is not None else "*"
+    return sorted((settings.work / "host").glob(f"{name}/host.lock")) if name else []
 
 
 def _held(lock: IO[str], patience_s: float) -> bool:

@@ -57,7 +57,7 @@ class Link:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        watchdog.Thread(lambda _: True).start()
+        watchdog.Thread(lambda _: True).start()  # of a process that stands still; a stream that does is found by pings
         if self._settings.name:
             self._have_host(self._settings.name, self._settings.slots, UNTIL_LEASE_S)
         failures, said = 0, ""
