@@ -205,9 +205,8 @@ class Studio:
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:]) if self.output.exists() else ""
 
     def manage(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [self.python, "manage.py", *arguments], cwd=self.code, env=self.environment, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([self.python, "manage.py", *arguments], cwd=self.code, env=self.environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"manage.py {arguments[0]} ended with {done.returncode}:\n{done.stderr}"
         return done.stdout
 
     def shell(self, code: str) -> str:

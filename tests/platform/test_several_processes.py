@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import urllib.request
 from collections.abc import Iterator
 
@@ -24,6 +26,7 @@ version = cast.definition(project, by=alice, max_slots=1)
 services.create_and_run(project, by=alice, name="one", versions=[version])
 print(TrainingRun.objects.order_by("pk").last().pk)
 """
+GRANTED = "SELECT 1 FROM experiments_grant WHERE run_id = ?"
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,23 @@ def ready(studio: Studio, name: str) -> None:
     wait_until(lambda: log.exists() and " ready." in log.read_text(), f"{name} to be ready")
 
 
+def suspend_between_writes(studio: Studio, process: psutil.Process) -> None:
+    """What is stopped within a transaction of SQLite keeps everybody from writing, which only its end would end."""
+
+    def suspended() -> bool:
+        process.suspend()
+        with contextlib.closing(sqlite3.connect(studio.home / "db.sqlite3", timeout=2, isolation_level=None)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                process.resume()
+                return False
+            database.execute("ROLLBACK")
+            return True
+
+    wait_until(suspended, f"process {process.pid} writes nothing")
+
+
 def serves(process: psutil.Process) -> bool:
     return any(each.status == psutil.CONN_LISTEN for each in process.net_connections())
 
@@ -64,9 +84,9 @@ def test_runs_get_slots_while_a_control_worker_is_hung_whichever_of_them_has_the
         ready(studio, name)
     for name in ("control", "control-2"):
         hung = child(studio, name)
-        hung.suspend()
+        suspend_between_writes(studio, hung)
         run = int(studio.manage("shell", "--verbosity", "0", "--command", SUBMIT).split()[-1])
-        wait_until(lambda run=run: studio.rows("SELECT 1 FROM experiments_grant WHERE run_id = ?", run), f"slots without {name}")
+        wait_until(lambda run=run: studio.rows(GRANTED, run), lambda name=name: f"slots without {name}\n{studio.tail()}")
         os.kill(hung.pid, signal.SIGCONT)
     granted = studio.rows("SELECT slot_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY slot_id HAVING COUNT(*) > 1")
     assert granted == [], "no slot was granted twice"
