@@ -3,6 +3,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -11,11 +12,16 @@ def main() -> None:
         from django.core.management import execute_from_command_line
     except ImportError:
         sys.exit("Django is not installed for this Python: run `make up`, or use .venv/bin/python.")
-    from webapp.home import HomeUnusable
+    from training_runtime.errors import RootlessUnavailable
+    from training_runtime.host import rootless
+    from webapp.home import HomeUnusable, folder
 
     try:
+        rootless.enter(
+            folder(os.environ.get("EDT_HOME", ""), project=Path(__file__).resolve().parent), os.environ.get(rootless.SETTING, "")
+        )
         execute_from_command_line(sys.argv)
-    except HomeUnusable as error:
+    except (HomeUnusable, RootlessUnavailable) as error:
         print(error, file=sys.stderr)  # noqa: T201
         sys.exit(2)
 

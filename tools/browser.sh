@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Some need
 # more, and are left out where it is not: git and ssh to fetch code, slirp4netns and iproute2 for networks, libfaketime for wrong clocks,
-# slurm-wlm and munge for machines of Slurm.
+# slurm-wlm and munge for machines of Slurm, uidmap for a studio without root.
 set -eu
 
 found() {
@@ -21,6 +21,7 @@ command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v slirp4netns >/dev/null 2>&1 || missing="$missing slirp4netns"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 [ -e "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketimeMT.so.1" ] || missing="$missing libfaketime"
+command -v newuidmap >/dev/null 2>&1 || missing="$missing uidmap"
 PATH="$PATH:/usr/sbin" command -v slurmctld >/dev/null 2>&1 || missing="$missing slurm-wlm"
 PATH="$PATH:/usr/sbin" command -v munged >/dev/null 2>&1 || missing="$missing munge"
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

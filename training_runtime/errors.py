@@ -48,5 +48,9 @@ class SandboxRefused(RuntimeFailure):
     """User code may not run here: the sandbox that the settings ask for cannot be had."""
 
 
+class RootlessUnavailable(RuntimeFailure):
+    """Runs cannot have users of their own without root here, and EDT_ROOTLESS asks for that."""
+
+
 class ExportFailed(RuntimeFailure):
     """The final model could not be exported in ONNX format; the training itself is not touched."""

@@ -17,6 +17,11 @@ class HomeUnusable(Exception):
     """EDT_HOME cannot be made or written to."""
 
 
+def folder(said: str, *, project: Path) -> Path:
+    """Where EDT_HOME, as it is said, is: set and empty is not the current folder."""
+    return Path(said or project / ".edt").resolve()
+
+
 def prepare(home: Path) -> None:
     """Make the folders that must exist before anything starts. Raises HomeUnusable, with a sentence, where there is no room or no right."""
     try:

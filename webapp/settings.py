@@ -12,11 +12,11 @@ import environ
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from webapp.home import allowed_hosts, broker_urls, prepare, secret
+from webapp.home import allowed_hosts, broker_urls, folder, prepare, secret
 
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
-EDT_HOME = Path(env.str("EDT_HOME", default="") or BASE_DIR / ".edt").resolve()  # set and empty is not the current folder
+EDT_HOME = folder(env.str("EDT_HOME", default=""), project=BASE_DIR)
 prepare(EDT_HOME)
 EDT_DATA_ROOT = Path(env.str("EDT_DATA_ROOT", default="") or EDT_HOME / "data").resolve()
 EDT_NODE_LEASE_S = env.float("EDT_NODE_LEASE_S", default=10.0)  # for which a machine that has joined may go on unheard

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from django.conf import settings
 
 from experiments.cluster.providers import EngineProblem, Lease, Offer, Order, Standing
+from training_runtime.user_ids import machine_uid
 
 TIMEOUT_S = 30
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SLURM_CONF")
@@ -79,7 +80,7 @@ class Slurm:
         return said.strip().split(";")[0]
 
     def leases(self) -> Mapping[str, Lease]:
-        said = _run("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%j|%T|%L|%N|%r")
+        said = _run("squeue", "--noheader", "--states=all", f"--user={machine_uid()}", "--format=%i|%j|%T|%L|%N|%r")
         found = [_lease(*line.split("|", 5)) for line in said.splitlines() if line.count("|") >= 5]
         return {lease.id: lease for lease in found}
 

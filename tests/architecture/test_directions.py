@@ -56,7 +56,7 @@ RUNTIME_FACE += (
     "training_runtime.node.messages",
     "training_runtime.node.places",
 )
-RUNTIME_FACE += ("training_runtime.unknown_messages", "training_runtime.version_skew")
+RUNTIME_FACE += ("training_runtime.unknown_messages", "training_runtime.user_ids", "training_runtime.version_skew")
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")

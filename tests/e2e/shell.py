@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LOOP = """
@@ -27,9 +27,14 @@ for line in sys.stdin:
 class Shell:
     """`code`: the folder of the release that it is of. It ends with `close`, or when its parent is gone."""
 
-    def __init__(self, python: str, *, code: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, interpreter: Sequence[str], *, code: Path, environment: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
-            [python, "-c", LOOP], cwd=code, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [*interpreter, "-c", LOOP],
+            cwd=code,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
 
     def says(self, code: str) -> str:

@@ -103,7 +103,8 @@ class Studio:
     """A running studio: `url`, its `home`, and the accounts made so far. `address`: where its machines say that others reach them.
     `settings`: more of its environment. `first`: whether it starts from an empty home, as on a new machine, and not from a prepared one.
     `trusting`: the people of a prepared one trust each other where the box of this machine does not keep their code apart. `host`: the
-    address that it listens on. `code`: the folder of the release that it runs."""
+    address that it listens on. `code`: the folder of the release that it runs. `within`: what stands before its commands, and `owner` whose
+    its home is, where it is somebody else's (see `tests.somebody`)."""
 
     slots: int = 4
     address: str = ""
@@ -112,6 +113,8 @@ class Studio:
     trusting: bool = True
     host: str = "127.0.0.1"
     code: Path = REPOSITORY
+    within: tuple[str, ...] = ()
+    owner: int | None = None
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-e2e-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -123,6 +126,12 @@ class Studio:
     def python(self) -> str:
         """Of the environment that the release is installed in."""
         return sys.executable if self.code == REPOSITORY else str(self.code / ".venv" / "bin" / "python")
+
+    @property
+    def _interpreter(self) -> list[str]:
+        """For a program that is none of the studio's own, which are in its user namespace by themselves."""
+        there = [*self.within, self.python, "-m", "training_runtime.host.rootless"] if self.within else []
+        return [*there, self.python]
 
     @property
     def url(self) -> str:
@@ -152,9 +161,10 @@ class Studio:
             if self.trusting and not keeps_people_apart(**box):
                 self.trust()
         self.home.chmod(0o755)  # mkdtemp makes it private; runs' own users must reach their folders in it
+        self.give_to_owner()
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [self.python, "manage.py", "studio", "--host", self.host, "--port", str(self.port)],
+            [*self.within, self.python, "manage.py", "studio", "--host", self.host, "--port", str(self.port)],
             cwd=self.code,
             env=self.environment,
             stdout=self.output.open("ab"),
@@ -166,6 +176,11 @@ class Studio:
         except AssertionError:
             raise AssertionError(f"the studio did not start:\n{self.tail()}") from None
         return time.monotonic() - began
+
+    def give_to_owner(self) -> None:
+        """What the tests, as root, have put into its home."""
+        if self.owner is not None:
+            subprocess.run(["chown", "-R", "--from=0:0", f"{self.owner}:{self.owner}", str(self.home)], check=True)
 
     def trust(self) -> None:
         """What an administrator says under Scheduling policy."""
@@ -211,7 +226,7 @@ class Studio:
 
     def shell(self, code: str) -> str:
         """What the code prints in `manage.py shell`; it does not see what earlier code has named."""
-        self.open_shell = self.open_shell or Shell(self.python, code=self.code, environment=self.environment)
+        self.open_shell = self.open_shell or Shell(self._interpreter, code=self.code, environment=self.environment)
         return self.open_shell.says(code)
 
     def close_shell(self) -> None:

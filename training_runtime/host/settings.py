@@ -11,18 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training_runtime.host import rootless
 from training_runtime.host.meter import disk_values
 from training_runtime.host.meter.free_space import Marks
 from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Rules
 from training_runtime.host.sandbox import network
 from training_runtime.host.sandbox.cgroup_values import LEAST_BYTES
 from training_runtime.host.sandbox.levels import LEVELS, Level, Policy
+from training_runtime.user_ids import mapped_ids
 
 DRIVER = "training_runtime.elastic.driver.main:main"
 _PRELOAD = "torch,torch.distributed,numpy"
 ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)?")
 
 LEAST_PROCESSES = 16
+FIRST_BASE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -164,15 +167,17 @@ def _building(environment: Mapping[str, str]) -> Building:
     )
 
 
-def uid_base(home: Path) -> int:
+def uid_base(home: Path, *, ids: int) -> int:
     """First of the user ids of this studio's runs: all processes of a run's user end with it, so two studios must not share them.
 
     It is kept beside the runs, whose folders belong to these users: every machine that shares them finds it there. The first host makes it
-    from the home's path.
+    from the home's path. `ids`: how many there are from 0 on; where they are as few as in a user namespace all studios have the same.
     """
+    if rootless.NEEDED <= ids < FIRST_BASE:
+        return rootless.UID_BASE
     path = home / "runs" / ".uid-base"
     if not path.exists():
-        made = 1_000_000 + 50_000 * (int.from_bytes(hashlib.sha256(str(home).encode()).digest()[:4]) % 20_000)
+        made = FIRST_BASE + 50_000 * (int.from_bytes(hashlib.sha256(str(home).encode()).digest()[:4]) % 20_000)
         path.parent.mkdir(exist_ok=True, mode=0o755)
         beside = path.with_name(f".uid-base.{os.getpid()}")
         beside.write_text(f"{made}\n")
@@ -190,7 +195,7 @@ def sandbox_policy(environment: Mapping[str, str], *, home: Path) -> Policy:
     return Policy(
         mode="off" if mode == "off" else "best-effort",
         least=least[mode],
-        uid_base=int(_number(environment, "EDT_UID_BASE", 0)) if environment.get("EDT_UID_BASE") else uid_base(home),
+        uid_base=int(_number(environment, "EDT_UID_BASE", 0)) if environment.get("EDT_UID_BASE") else uid_base(home, ids=mapped_ids()),
         extra_read=tuple(filter(None, environment.get("EDT_SANDBOX_READ", "").split(":"))),
         max_file_bytes=int(_number(environment, "EDT_MAX_FILE_BYTES", float(1 << 40))),
         max_processes=_processes(environment),

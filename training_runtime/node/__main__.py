@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import IO
 
-from training_runtime.host import processes
+from training_runtime.errors import RootlessUnavailable
+from training_runtime.host import processes, rootless
 from training_runtime.node.link import Link
 from training_runtime.node.settings import Settings, parse
 
@@ -23,6 +24,11 @@ GONE_WITHIN_S = 10.0
 
 def main() -> int:
     settings = parse(sys.argv[1:], os.environ)
+    try:
+        rootless.enter(settings.work, os.environ.get(rootless.SETTING, ""))
+    except RootlessUnavailable as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s node %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     with open(settings.home / "node.lock", "a+") as lock:

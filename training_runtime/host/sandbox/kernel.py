@@ -150,6 +150,16 @@ def _flags_of(interface: str, flags: int) -> bytes:
     return struct.pack(f"{_NAME_BYTES}sh22x", interface.encode(), flags)
 
 
+def bare_user_namespace() -> None:
+    """A user namespace in which nobody has a number yet, with all capabilities over what else is made for it. One thread alone."""
+    _check(_libc().unshare(_CLONE_NEWUSER), "unshare")
+
+
+def copy_of_mounts() -> None:
+    """A mount namespace that belongs to the user namespace of the process: what is mounted on the machine later is seen in it."""
+    _check(_libc().unshare(_CLONE_NEWNS), "unshare")
+
+
 def own_user_namespace() -> None:
     """The same user and group in a user namespace, with all capabilities over what else is made for it; see user_namespaces(7)."""
     uid, gid = os.geteuid(), os.getegid()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training_runtime.errors import SandboxRefused
+from training_runtime.host import rootless
 from training_runtime.host.sandbox import enter, kernel, levels, network, rootfs, seccomp
 from training_runtime.host.sandbox.levels import Abilities, Box, Level, Policy
 from training_runtime.host.sandbox.network import Reach
@@ -71,9 +72,11 @@ def _reach(policy: Policy) -> tuple[Reach, tuple[str, ...]]:
 
 
 def _remarks(level: Level, *, private: bool) -> tuple[str, ...]:
-    notes = []
+    notes = [rootless.ADVICE] if rootless.would_help() else []
     if level != "landlock" and private:
         notes.append("a run sees no file or folder of this machine but those that it may use")
+        if not _works(_processes_hidden):
+            notes.append("names and command lines of this machine's processes are seen in a run's /proc")
     elif level != "landlock":
         notes.append("no root of its own for a run here: runs share /dev/shm and see each other's process names")
     if level == "landlock" and kernel.landlock_abi() < 6:
@@ -139,6 +142,16 @@ def _own_namespaces() -> None:
         return "what is not shown can be seen" if Path("/etc").exists() else ""
 
     if problem := _in_child(enter):
+        raise OSError(problem)
+
+
+def _processes_hidden() -> None:
+    def hide() -> str:
+        kernel.private_namespaces()
+        kernel.mount_proc_without_others(rootfs.PROCESSES)
+        return ""
+
+    if problem := _in_child(hide):
         raise OSError(problem)
 
 

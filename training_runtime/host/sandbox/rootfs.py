@@ -134,6 +134,7 @@ def _build(plan: Layout, *, temporary: bool) -> None:
     except OSError:  # some containers allow none; noted by the probe
         with opened(PROCESSES) as source:
             kernel.bind_mount(source, str(_path_in_root(PROCESSES)), whole=True)
+        kernel.bound_mount(str(_path_in_root(PROCESSES)), writable=True, devices=False)
 
 
 @contextlib.contextmanager
