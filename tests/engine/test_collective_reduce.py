@@ -17,6 +17,7 @@ import pytest
 from tests.engine.collective_member import ENGINES, WORKERS, expected, layout
 from tests.engine.harness import DEADLINE_S, ROOT
 from tests.engine.scripts import HELD, SMALL
+from training_runtime.elastic.comm import process_groups
 from training_runtime.elastic.comm.segment import GenerationRecord, Segment
 from training_runtime.elastic.processes import process_handles
 
@@ -222,3 +223,31 @@ def test_a_way_that_there_is_not_is_refused_with_those_that_there_are(start):
     run.members(0)
     assert run.wait() == 1
     assert "EDT_REDUCE must be segment or collective, not nccl" in run.tail()
+
+
+class Died(Exception):
+    """What the driver says of a member."""
+
+
+def cannot_connect() -> None:
+    raise ConnectionResetError("Connection reset by peer")
+
+
+def test_a_connection_that_was_reset_waits_for_what_the_driver_says_of_who_reset_it() -> None:
+    forming: process_groups.Forming[None] = process_groups.Forming(cannot_connect)
+    looks = iter(range(1000))
+
+    def look() -> None:
+        if next(looks) > 3:
+            raise Died
+
+    with pytest.raises(Died):
+        forming.result(look, slice_s=0.001)
+
+
+def test_where_nobody_died_the_error_itself_is_raised() -> None:
+    forming: process_groups.Forming[None] = process_groups.Forming(cannot_connect)
+    looks = []
+    with pytest.raises(process_groups.NoGroup, match="Connection reset by peer"):
+        forming.result(lambda: looks.append(1), slice_s=0.001, said_s=0.05)
+    assert len(looks) > 1, "the driver was looked at meanwhile"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +19,7 @@ from torch._C import _distributed_c10d as distributed  # torch.distributed has t
 from training_runtime.errors import RuntimeFailure
 
 FORM_S = 20.0  # for all members to be there
+SAID_S = 20.0  # within which the driver has said that one of them has died, where they could not be connected
 NEVER_S = 24 * 3600.0  # who waits is released by `abort`; how long a member may take is for the driver to say
 _NOBODY_SENDS = (1 << 31) - 1  # a tag
 
@@ -87,11 +89,16 @@ class Forming(Generic[T]):
         finally:
             self._done.set()
 
-    def result(self, look: Callable[[], None], slice_s: float = 0.05) -> T:
-        """The group, when it is there. `look` is called while it is not, and may raise. Raises NoGroup where it could not be made."""
+    def result(self, look: Callable[[], None], slice_s: float = 0.05, *, said_s: float = SAID_S) -> T:
+        """The group, when it is there. `look` is called while it is not, and may raise: also for a while when it could not be made, since
+        who dies in between resets connections before the driver has said so. Raises NoGroup where nothing is said."""
         while not self._done.wait(slice_s):
             look()
         if self._error is not None:
+            end = time.monotonic() + said_s
+            while time.monotonic() < end:
+                look()
+                time.sleep(slice_s)
             raise NoGroup(f"the workers could not connect to each other: {self._error}") from self._error
         assert self._made is not None
         return self._made
