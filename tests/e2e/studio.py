@@ -205,9 +205,9 @@ class Studio:
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:]) if self.output.exists() else ""
 
     def manage(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [self.python, "manage.py", *arguments], cwd=self.code, env=self.environment, capture_output=True, text=True, check=True
-        )
+        command = [self.python, "manage.py", *arguments]
+        done = subprocess.run(command, cwd=self.code, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def shell(self, code: str) -> str:

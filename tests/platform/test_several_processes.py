@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
+import sqlite3
 import urllib.request
 from collections.abc import Iterator
 
@@ -50,6 +53,18 @@ def serves(process: psutil.Process) -> bool:
     return any(each.status == psutil.CONN_LISTEN for each in process.net_connections())
 
 
+def suspend(studio: Studio, process: psutil.Process) -> None:
+    """While it does not write: stopped within a transaction it would keep everybody else from writing."""
+    with (
+        open(studio.home / "db.sqlite3-queue", "ab") as queue,
+        contextlib.closing(sqlite3.connect(studio.home / "db.sqlite3", timeout=20, isolation_level=None)) as database,
+    ):
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        database.execute("BEGIN IMMEDIATE")
+        process.suspend()
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "the process to be stopped")
+
+
 def pages(studio: Studio, count: int) -> set[int]:
     found = set()
     for _ in range(count):
@@ -64,7 +79,7 @@ def test_runs_get_slots_while_a_control_worker_is_hung_whichever_of_them_has_the
         ready(studio, name)
     for name in ("control", "control-2"):
         hung = child(studio, name)
-        hung.suspend()
+        suspend(studio, hung)
         run = int(studio.manage("shell", "--verbosity", "0", "--command", SUBMIT).split()[-1])
         wait_until(lambda run=run: studio.rows("SELECT 1 FROM experiments_grant WHERE run_id = ?", run), f"slots without {name}")
         os.kill(hung.pid, signal.SIGCONT)
@@ -76,7 +91,7 @@ def test_pages_come_while_a_web_process_is_hung_or_starts_again(studio: Studio) 
     first, second = child(studio, "web"), child(studio, "web-2")
     wait_until(lambda: serves(second), "the second to take connections")
     for one in (first, second):
-        one.suspend()
+        suspend(studio, one)
         try:
             assert pages(studio, 5) == {200}, "the other one answers"
         finally:
