@@ -80,7 +80,7 @@ def test_runs_get_slots_while_a_control_worker_is_hung_whichever_of_them_has_the
     for name in ("control", "control-2"):
         hung = child(studio, name)
         suspend(studio, hung)
-        run = int(studio.manage("shell", "--verbosity", "0", "--command", SUBMIT).split()[-1])
+        run = int(studio.shell(SUBMIT).split()[-1])
         wait_until(lambda run=run: studio.rows("SELECT 1 FROM experiments_grant WHERE run_id = ?", run), f"slots without {name}")
         os.kill(hung.pid, signal.SIGCONT)
     granted = studio.rows("SELECT slot_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY slot_id HAVING COUNT(*) > 1")

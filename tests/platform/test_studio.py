@@ -93,6 +93,10 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
         for file in named:
             assert urllib.request.urlopen(studio.url + file, timeout=30).status == 200, file
 
+    shown = studio.manage("person", "alice").split()
+    code = f"from django.contrib.auth import authenticate\nprint(authenticate(username={shown[0]!r}, password={shown[1]!r}))"
+    assert studio.shell(code) == "alice\n", "who is given an account by the command can log in"
+
     assert studio.stop() == 0
     assert studio.processes() == []
     with pytest.raises(ConnectionRefusedError):
