@@ -10,6 +10,7 @@ from importlib import import_module
 
 from django.conf import settings
 from django.db import connections
+from django.template import engines
 from django.utils.log import configure_logging
 
 from experiments.live import notify
@@ -17,15 +18,20 @@ from webapp.studio.forked import Main
 
 WORKER = (
     *("experiments.tasks", "celery.__main__", "celery.bin.celery", "celery.bin.worker", "celery.apps.worker", "celery.concurrency.thread"),
-    *("celery.worker.consumer", "celery.worker.components", "celery.worker.autoscale", "kombu.transport.redis"),
+    *("celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log", "celery.events.receiver", "celery.worker.strategy"),
+    *("celery.worker.autoscale", "celery.worker.components", "celery.worker.consumer", "celery.worker.consumer.delayed_delivery"),
+    *("celery.contrib.django.task", "kombu.pidbox", "kombu.transport.redis"),
 )
 
 
 def web() -> Main:
-    """The web process with every page and the API."""
+    """The web process with every page, what templates use, and the API."""
     import_module("webapp.asgi")
     import_module("webapp.urls")
-    return _with_logs(import_module("webapp.studio.web").main)
+    engines.all()
+    server = import_module("webapp.studio.web")
+    server.config().load()  # the protocols, which it has by their names
+    return _with_logs(server.main)
 
 
 def worker() -> Main:
