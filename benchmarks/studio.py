@@ -1,8 +1,9 @@
 """How long a person waits, and what the web side weighs: `python -m benchmarks.studio [--quick]`.
 
-A whole studio in a folder of its own: seconds from `manage.py studio` to the first page (set up already; the median of some starts), memory
-of the idle web process (all that is resident, shared pages in full), and seconds from the click on "Run" to the first point of the loss
-curve at the browser's end of the WebSocket, with the digits on four CPU slots.
+A whole studio in a folder of its own: seconds from `manage.py studio` to the first page (set up already; the median of some starts), what
+all its processes but the node host's have spent of a processor by the time that they are ready, and what memory they take then (each shared
+page once), memory of the idle web process (all that is resident, shared pages in full), and seconds from the click on "Run" to the first
+point of the loss curve at the browser's end of the WebSocket, with the digits on four CPU slots. `--starts N`: that many starts alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from benchmarks.report import finish, table
 
@@ -115,6 +118,42 @@ def web_idle_mb(home: Path, address: str) -> float:
     return resident_mb(int((home / "run" / "web.pid").read_text().split()[0]))
 
 
+def wait_until_ready(home: Path, starts: int) -> None:
+    """Until its workers and its link have said that they are, for the time of that number."""
+    end = time.monotonic() + DEADLINE_S
+    for name, words in {"ingest": " ready.", "control": " ready.", "link": " Joined "}.items():
+        log = home / "log" / f"{name}.log"
+        while not log.exists() or log.read_text().count(words) < starts:
+            assert time.monotonic() < end, f"{name} is not ready"
+            time.sleep(0.05)
+
+
+def spent(studio: int, home: Path) -> tuple[float, float]:
+    """(seconds of a processor, MB of memory) of the studio's process and all that it has started but the node host, which imports torch."""
+    host = int((home / "run" / "host.pid").read_text().split()[0])
+    me = psutil.Process(studio)
+    processes = [me]
+    for child in me.children():
+        if child.pid != host:
+            processes += [child, *child.children(recursive=True)]
+    seconds = sum(sum(process.cpu_times()[:2]) for process in processes) + sum(me.cpu_times()[2:4])
+    return seconds, sum(process.memory_full_info().pss for process in processes) / (1 << 20)
+
+
+def starts_of(home: Path, count: int) -> dict[str, float]:
+    """The medians of so many starts, of a studio that was started once."""
+    pages, processor, memory = [], [], []
+    for number in range(count):
+        with studio(home) as (_, taken, process):
+            pages.append(taken)
+            wait_until_ready(home, number + 2)
+            seconds, mb = spent(process.pid, home)
+            processor.append(seconds)
+            memory.append(mb)
+    found = {"first_page_s": pages, "start_processor_s": processor, "ready_mb": memory}
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
 def an_experiment() -> tuple[int, str]:
     """(id of an experiment with the digits, Alice's password), made with the demonstration's own services."""
     from experiments.management.demonstration import story
@@ -160,30 +199,34 @@ def first_point_s(address: str) -> float:
     return taken
 
 
+def show(figures: dict[str, float]) -> None:
+    table("The studio", ["figure", "measured"], [[name, round(value, 2)] for name, value in figures.items()])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studio", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer starts")
-    starts = 3 if parser.parse_args().quick else 7
+    parser.add_argument("--starts", type=int, help="so many starts, and nothing else")
+    said = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="edt-benchmark-"))
     home.chmod(0o755)
     os.environ.update(EDT_HOME=str(home), DJANGO_SETTINGS_MODULE="webapp.settings")
     try:
         with studio(home) as (_, set_up_s, _):
-            pass
-        seconds = []
-        for _ in range(starts):
-            with studio(home) as (_, taken, _):
-                seconds.append(taken)
+            wait_until_ready(home, 1)
+        figures = {"first_start_s": set_up_s, **starts_of(home, said.starts or (3 if said.quick else 7))}
+        if said.starts:
+            show(figures)
+            return
         with studio(home) as (address, _, _):
             idle_mb = web_idle_mb(home, address)
             import django
 
             django.setup()
-            point_s = first_point_s(address)
+            figures |= {"web_idle_mb": idle_mb, "first_point_s": first_point_s(address)}
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    figures = {"first_page_s": statistics.median(seconds), "web_idle_mb": idle_mb, "first_point_s": point_s, "first_start_s": set_up_s}
-    table("The studio", ["figure", "measured"], [[name, round(value, 2)] for name, value in figures.items()])
+    show(figures)
     finish("studio", {name: round(value, 3) for name, value in figures.items()})
 
 

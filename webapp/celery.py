@@ -2,6 +2,9 @@
 
 import os
 
+# The supervisor names its workers itself (webapp.studio.forked). Celery looks at this when it is imported.
+os.environ.setdefault("NOSETPS", "1")
+
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")

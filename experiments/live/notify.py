@@ -20,8 +20,9 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
-from django.core.cache import cache
+from django.core.cache import cache, caches
 from django.db import connection, transaction
+from kombu import pools
 
 from experiments.live.page_layer import PageLayer
 from experiments.models import TrainingRun
@@ -81,6 +82,17 @@ def together() -> Iterator[None]:
             _send_task(task)
         if outbox.messages:
             _publish(merged(outbox.messages))
+
+
+def disconnect() -> None:
+    """Close this thread's connections to the broker and the channel layer, before a fork; the next message opens new ones."""
+    layer = get_channel_layer()
+    if isinstance(layer, PageLayer):
+        layer.disconnect()
+    with contextlib.suppress(AttributeError):  # none was made
+        del caches["default"]
+    pools.reset()  # type: ignore[no-untyped-call]
+    app._after_fork()  # Celery's own way to forget them, which it takes in children that it forks itself
 
 
 @contextlib.contextmanager

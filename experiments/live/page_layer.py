@@ -33,6 +33,13 @@ class PageLayer(RedisPubSubChannelLayer):
             pipeline.publish(f"{self._prefix}__group__{group}", self.serialize(message))
         pipeline.execute()
 
+    def disconnect(self) -> None:
+        """Close the writers' connections; the next message opens another."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
     def _connected(self) -> redis.Redis:
         with self._lock:
             if self._client is None:

@@ -68,7 +68,7 @@ def vital(scene: Scene) -> dict[str, object]:
     return {
         "run": scene.studio.rows(f"SELECT {columns} FROM experiments_trainingrun WHERE id = ?", scene.hers),
         "driver": sorted(each.pid for each in scene.processes_of(scene.hers)),
-        "studio": sorted(each.pid for each in scene.studio.processes("webapp.studio.web")),
+        "studio": sorted(each.pid for each in scene.studio.processes("edt-studio: web")),
         "host": sorted(each.pid for each in scene.studio.processes("training_runtime.host")),
         "code": sorted((path.name, path.read_bytes()) for path in (scene.studio.home / "code" / sha256).iterdir()),
         "secrets": sorted((path.name, path.read_bytes()) for path in (scene.studio.home / "secrets").iterdir()),

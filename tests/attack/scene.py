@@ -26,9 +26,10 @@ HOSTILE = Path(__file__).with_name("hostile")
 SLOTS = 4
 HURRIED = {"EDT_STOP_GRACE_S": "1", "EDT_TERM_GRACE_S": "0.5"}
 ROLES = {
-    "web": "webapp.studio.web",
+    "web": "edt-studio: web",
     "host": "training_runtime.host",
 }
+WORKERS = ("edt-studio: ingest", "edt-studio: control")
 ENDED = ("completed", "failed", "stopped")
 MACHINE_FILES = (
     "/etc/shadow",
@@ -211,6 +212,8 @@ def _processes(scene: Scene) -> list[tuple[str, int]]:
         if str(scene.studio.folder(scene.hers)) in words:
             role = "Alice's job"
         elif not role:
-            role = "the broker" if "valkey" in words or "redis-server" in words else "a worker" if "celery" in words else "the studio"
+            role = (
+                "the broker" if "valkey" in words or "redis-server" in words else "a worker" if words.startswith(WORKERS) else "the studio"
+            )
         found.append((f"{role} {process.pid}", process.pid))
     return found

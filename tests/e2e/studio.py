@@ -220,8 +220,9 @@ class Studio:
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:]) if self.output.exists() else ""
 
     def manage(self, *arguments: str) -> str:
-        done = subprocess.run([self.python, "manage.py", *arguments], cwd=self.code, env=self.environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"manage.py {arguments[0]} ended with {done.returncode}:\n{done.stderr}"
+        command = [*self.within, self.python, "manage.py", *arguments]
+        done = subprocess.run(command, cwd=self.code, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def shell(self, code: str) -> str:
@@ -235,9 +236,10 @@ class Studio:
             self.open_shell = None
 
     def account(self, name: str, *, staff: bool = False, anew: bool = False) -> str:
-        """The password of an account, which is made where there is none. `anew`: another one than before."""
+        """The password of an account, which is made where there is none, as by `manage.py person`. `anew`: another one than before."""
         if anew or name not in self.passwords or staff != PEOPLE.get(name, staff):
-            self.passwords[name] = self.manage("person", name, *(["--staff"] if staff else [])).split()[-1]
+            code = f"from experiments.accounts.passwords import give_password\nprint(give_password({name!r}, staff={staff}))"
+            self.passwords[name] = self.shell(code).strip()
         return self.passwords[name]
 
     def stop_all_runs(self) -> None:

@@ -63,7 +63,7 @@ def studio(disk: SmallDisk) -> Iterator[Studio]:
 
 
 def submit(studio: Studio, script: Path, *, name: str, count: int) -> list[int]:
-    printed = studio.manage("shell", "-c", SUBMIT.format(name=name, script=str(script), count=count))
+    printed = studio.shell(SUBMIT.format(name=name, script=str(script), count=count))
     return [int(number) for number in printed.strip().splitlines()[-1].strip("[]").split(",")]
 
 

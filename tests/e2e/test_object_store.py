@@ -49,7 +49,7 @@ def test_a_studio_whose_disk_is_lost_has_its_files_again_and_a_job_trains_on_to_
 ) -> None:
     stored.start()
     stored.account("alice")
-    run = int(stored.manage("shell", "--no-imports", "-c", SUBMIT.format(script=SLOW)).split()[-1])
+    run = int(stored.shell(SUBMIT.format(script=SLOW)).split()[-1])
     wait_until(lambda: stored.rows(CHECKPOINT, run) and stored.rows(TRAINS), lambda: f"a checkpoint\n{stored.tail()}")
     run_command(["manage.py", "store", "copy"], stored)  # which the next copy of a run that trains may follow at once
     assert stored.rows("SELECT state FROM experiments_trainingrun") == [("running",)]

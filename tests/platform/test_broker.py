@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -174,3 +175,33 @@ def test_without_any_server_the_message_says_what_to_install(tmp_path: Path, mon
 def test_a_server_named_by_its_address_is_used_as_it_is() -> None:
     queues, rest = homes.broker_urls(Path("/nowhere"), "rediss://:secret@example.org:6380/3")
     assert (queues, rest) == ("rediss://:secret@example.org:6380/3", "rediss://:secret@example.org:6380/4")
+
+
+def test_what_a_process_has_said_before_it_forks_leaves_it_without_connections_and_it_can_say_more_afterwards(home: Path) -> None:
+    code = """
+import django, os
+from pathlib import Path
+django.setup()
+from experiments.live import notify
+from webapp.celery import app
+from webapp.studio import preload
+
+def sockets():
+    return [path for path in Path("/proc/self/fd").iterdir() if path.exists() and "socket" in os.readlink(path)]
+
+before = len(sockets())
+for _ in range(2):
+    notify.changed("cluster", "nodes")
+    notify.nudge_schedule()
+    notify.nudge_deliveries()
+    assert len(sockets()) > before + 2, "to the layer, the cache and the broker"
+    preload.worker()
+    assert len(sockets()) == before, sockets()
+with app.connection_for_read() as connection:
+    print(connection.default_channel.client.llen("control"))
+"""
+    environment = {**os.environ, "EDT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3\n", "one of them waits already, and is not asked for again"
+    assert "cannot be reached" not in done.stderr

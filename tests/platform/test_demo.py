@@ -44,7 +44,7 @@ def said(studio: Studio) -> str:
 
 @pytest.mark.timeout(600)
 def test_it_can_be_interrupted_and_told_again_on_the_same_data(studio: Studio) -> None:
-    begin(studio)
+    begin(studio, "--epochs", "300")  # Bob comes after an eighth of them, and is not to come before the interrupt
     assert studio.process is not None
     wait_until(lambda: re.search(r"alice +running +4 slots", said(studio)), "Alice's run on four slots", deadline_s=120)
     assert said(studio).lstrip().startswith("EDT Studio is at "), "nothing that could frighten somebody comes before it"

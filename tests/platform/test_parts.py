@@ -148,8 +148,8 @@ def test_a_celery_worker_loads_neither_pages_nor_the_api() -> None:
     assert not {"experiments.api", "experiments.views", "ninja"}.intersection(loaded)
 
 
-def test_the_supervisor_loads_neither_pages_nor_the_api() -> None:
-    """Likewise, just while the web process does so on what may be two cores."""
+def test_the_supervisor_loads_neither_pages_nor_the_api_before_it_forks_the_web_process() -> None:
+    """Else whoever starts a studio that is refused, or whose broker and node host could start meanwhile, waits for them."""
     code = "import django, sys; django.setup(); import experiments.management.commands.studio; print(*sys.modules)"
     environment, command = os.environ | {"DJANGO_SETTINGS_MODULE": "webapp.settings_test"}, [sys.executable, "-c", code]
     loaded = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True).stdout

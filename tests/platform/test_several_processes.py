@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import sqlite3
@@ -49,25 +50,20 @@ def ready(studio: Studio, name: str) -> None:
     wait_until(lambda: log.exists() and " ready." in log.read_text(), f"{name} to be ready")
 
 
-def suspend_between_writes(studio: Studio, process: psutil.Process) -> None:
-    """What is stopped within a transaction of SQLite keeps everybody from writing, which only its end would end."""
-
-    def suspended() -> bool:
-        process.suspend()
-        with contextlib.closing(sqlite3.connect(studio.home / "db.sqlite3", timeout=2, isolation_level=None)) as database:
-            try:
-                database.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                process.resume()
-                return False
-            database.execute("ROLLBACK")
-            return True
-
-    wait_until(suspended, f"process {process.pid} writes nothing")
-
-
 def serves(process: psutil.Process) -> bool:
     return any(each.status == psutil.CONN_LISTEN for each in process.net_connections())
+
+
+def suspend(studio: Studio, process: psutil.Process) -> None:
+    """While it does not write: stopped within a transaction it would keep everybody else from writing."""
+    with (
+        open(studio.home / "db.sqlite3-queue", "ab") as queue,
+        contextlib.closing(sqlite3.connect(studio.home / "db.sqlite3", timeout=20, isolation_level=None)) as database,
+    ):
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        database.execute("BEGIN IMMEDIATE")
+        process.suspend()
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "the process to be stopped")
 
 
 def pages(studio: Studio, count: int) -> set[int]:
@@ -84,8 +80,8 @@ def test_runs_get_slots_while_a_control_worker_is_hung_whichever_of_them_has_the
         ready(studio, name)
     for name in ("control", "control-2"):
         hung = child(studio, name)
-        suspend_between_writes(studio, hung)
-        run = int(studio.manage("shell", "--verbosity", "0", "--command", SUBMIT).split()[-1])
+        suspend(studio, hung)
+        run = int(studio.shell(SUBMIT).split()[-1])
         wait_until(lambda run=run: studio.rows(GRANTED, run), lambda name=name: f"slots without {name}\n{studio.tail()}")
         os.kill(hung.pid, signal.SIGCONT)
     granted = studio.rows("SELECT slot_id, COUNT(*) FROM experiments_grant WHERE released_at IS NULL GROUP BY slot_id HAVING COUNT(*) > 1")
@@ -96,7 +92,7 @@ def test_pages_come_while_a_web_process_is_hung_or_starts_again(studio: Studio) 
     first, second = child(studio, "web"), child(studio, "web-2")
     wait_until(lambda: serves(second), "the second to take connections")
     for one in (first, second):
-        one.suspend()
+        suspend(studio, one)
         try:
             assert pages(studio, 5) == {200}, "the other one answers"
         finally:

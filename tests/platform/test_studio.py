@@ -80,6 +80,8 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
         assert not any(password in word for word in process.cmdline()), process
     assert not [name for name in child(studio, "host").environ() if re.search("PASSWORD|REDIS|DATABASE|SECRET|EMAIL", name)]
 
+    for name in ("web", "ingest", "control"):
+        assert child(studio, name).cmdline()[0] == f"edt-studio: {name}"
     for name in ("web", "link", "ingest", "control"):  # only the node host may carry torch
         assert "libtorch" not in Path(f"/proc/{child(studio, name).pid}/maps").read_text(), name
     assert child(studio, "web").memory_full_info().pss < 250 << 20
@@ -90,6 +92,10 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
         assert named
         for file in named:
             assert urllib.request.urlopen(studio.url + file, timeout=30).status == 200, file
+
+    shown = studio.manage("person", "alice").split()
+    code = f"from django.contrib.auth import authenticate\nprint(authenticate(username={shown[0]!r}, password={shown[1]!r}))"
+    assert studio.shell(code) == "alice\n", "who is given an account by the command can log in"
 
     assert studio.stop() == 0
     assert studio.processes() == []

@@ -19,7 +19,7 @@ from webapp.studio.processes import clear_leftovers
 from webapp.studio.supervisor import Supervisor
 from webapp.studio.watchdog import SILENT_S
 
-FIRST_PAGE = "/login/"  # written out: asking for it by its name loads every page, for which this process has no use
+FIRST_PAGE = "/login/"  # written out: asking for it by its name would load every page, which is done when it is the web process' turn
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
             prepared()
         supervisor.catch_signals()
         leaving.callback(supervisor.stop)
-        # The Celery workers come after the first page: all at once would make a person wait for four imports on two cores.
+        # The Celery workers come after the first page: a person would wait for what is loaded for them, too.
         supervisor.start(until="web")
         port = int(listener.getsockname()[1])
         up = supervisor.await_first_page(listener, FIRST_PAGE)

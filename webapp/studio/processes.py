@@ -1,5 +1,7 @@
 """One child process of the studio: started in a session of its own, written down so that a later studio finds it, reaped, stopped.
 
+It is a program that is executed, or is forked from the studio's process and runs what that has loaded (`forked`).
+
 A child is either `tied` (it ends when the studio ends, however that happens) or it survives its studio and is taken over by the next one.
 No policy: when a child is restarted or stopped is decided in `supervisor`.
 """
@@ -7,8 +9,6 @@ No policy: when a child is restarted or stopped is decided in `supervisor`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import os
 import signal
 import subprocess
@@ -16,20 +16,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from training_runtime.host.processes import Process, alive, descendants, look, send_signal, table
 from training_runtime.version_skew import ProtocolVersion, too_far_behind
-from webapp.studio import log
+from webapp.studio import forked, log
 from webapp.studio.checks import Refusal
-
-PR_SET_PDEATHSIG = 1
+from webapp.studio.forked import Forked, Main, Setting
 
 
 @dataclass(frozen=True)
 class Program:
     """What is run. `standard_input` is asked for at every start (it may hold a secret); `stop_s`: the time it has to end when asked.
     `version`: of what one that outlives its studio speaks; one that is too far from it is not taken over, and one that is to start `anew`
-    never is. `stops`: those with a lower number are stopped first."""
+    never is. `stops`: those with a lower number are stopped first. `load`: where there is one, the child is forked, and what this returns
+    runs in it with `argv` as its command line; without standard input."""
 
     name: str
     argv: tuple[str, ...]
@@ -42,13 +43,7 @@ class Program:
     anew: bool = False
     stops: int = 0
     stop_s: float = 8.0
-
-
-def _tie_to(parent: int, prctl: Callable[..., int]) -> None:
-    """Runs in the child before exec: SIGTERM when the studio's process dies."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died between fork and prctl: no signal will come
-        os._exit(1)
+    load: Callable[[], Main] | None = None
 
 
 @dataclass
@@ -58,7 +53,7 @@ class Child:
     program: Program
     home: Path
     process: Process | None = None
-    popen: subprocess.Popen[bytes] | None = None
+    popen: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def name(self) -> str:
@@ -71,26 +66,44 @@ class Child:
 
     def start(self) -> None:
         program = self.program
-        tie = functools.partial(_tie_to, os.getpid(), ctypes.CDLL(None).prctl) if program.tied else None
+        main = forked.loaded(program.load) if program.load is not None else None
         with log.open_for(self.home, self.name) as output:
-            self.popen = subprocess.Popen(
-                program.argv,
-                cwd=program.folder,
-                env=dict(program.environment),
-                stdin=subprocess.PIPE if program.standard_input else subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                pass_fds=program.inherited,
-                preexec_fn=tie,  # safe here: the studio's process has one thread
-            )
+            self.popen = self._executed(output) if main is None else self._forked(main, output)
         self.process = look(self.popen.pid)
         assert self.process is not None, "a child that is not reaped has an entry in /proc"
         self._write_down()
-        if program.standard_input and self.popen.stdin:
+        if program.standard_input and isinstance(self.popen, subprocess.Popen) and self.popen.stdin:
             with contextlib.suppress(BrokenPipeError):
                 self.popen.stdin.write(program.standard_input())
                 self.popen.stdin.close()
+
+    def _executed(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        program = self.program
+        return subprocess.Popen(
+            program.argv,
+            cwd=program.folder,
+            env=dict(program.environment),
+            stdin=subprocess.PIPE if program.standard_input else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=program.inherited,
+            preexec_fn=forked.tie_to_this_process() if program.tied else None,  # safe here: the studio's process has one thread
+        )
+
+    def _forked(self, main: Main, output: IO[bytes]) -> Forked:
+        program = self.program
+        assert program.tied, "what outlives its studio is a program of its own"
+        setting = Setting(
+            f"edt-studio: {self.name}",
+            program.argv,
+            program.environment,
+            program.folder,
+            output,
+            inherited=program.inherited,
+            tie=forked.tie_to_this_process(),
+        )
+        return forked.fork(main, setting)
 
     def _write_down(self) -> None:
         """Where that cannot be, as on a full disk, one that outlives the studio is ended, with OSError, for no later one would find it."""

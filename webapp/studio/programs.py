@@ -10,7 +10,7 @@ from pathlib import Path
 
 from training_runtime.environments import network
 from training_runtime.protocol import SPOKEN
-from webapp.studio import broker, own_machine
+from webapp.studio import broker, own_machine, preload
 from webapp.studio.own_machine import Joining
 from webapp.studio.processes import Program
 
@@ -47,15 +47,16 @@ def all_of_them(*, home: Path, node: str, listener: int, slots: int | None, own_
     if slots is not None:
         environment["EDT_SLOTS"] = str(slots)
     tied = functools.partial(Program, environment=environment, folder=REPOSITORY)
-    web = functools.partial(tied, argv=(sys.executable, "-m", "webapp.studio.web", "--fd", str(listener)), inherited=(listener,))
+    web = functools.partial(tied, argv=("webapp.studio.web", "--fd", str(listener)), inherited=(listener,), load=preload.web)
+    worker = functools.partial(tied, load=preload.worker)
     return (
         *([_broker(home)] if own_broker else []),
         _host(home, node, environment),
         web("web"),
         own_machine.program(home, joining, host_environment(environment), address=environment.get("EDT_NODE_ADDRESS", "")),
         # A process of its own: journals of many runs would take the scheduler's turns, and its interpreter.
-        tied("ingest", _celery("ingest", "--queues", "ingest", "--pool", "threads", "--concurrency", "2")),
-        *(tied(name, _control(name)) for name in _names("control", environment)),
+        worker("ingest", _celery("ingest", "--queues", "ingest", "--pool", "threads", "--concurrency", "2")),
+        *(worker(name, _control(name)) for name in _names("control", environment)),
         *(web(name) for name in _names("web", environment)[1:]),  # they take connections from the same socket as the first
     )
 
@@ -102,7 +103,7 @@ def _broker(home: Path) -> Program:
 def _celery(name: str, *arguments: str) -> tuple[str, ...]:
     """Gossip, mingle and heartbeats serve workers that watch each other; here the database says what is wanted, and they cost a second."""
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", os.environ.get("EDT_LOG_LEVEL", "INFO"))
-    return (sys.executable, "-m", "celery", "--app", "webapp", "--quiet", "worker", "--hostname", f"{name}@%h", *arguments, *quiet)
+    return ("celery", "--app", "webapp", "--quiet", "worker", "--hostname", f"{name}@%h", *arguments, *quiet)
 
 
 def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
