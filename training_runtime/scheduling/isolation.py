@@ -18,7 +18,8 @@ from training_runtime.scheduling.wording import listed
 
 KEEP_APART = frozenset({"user+landlock", "user"})
 REMEDY = (
-    "run the host there as root with Landlock (docs/sandbox.md), or an administrator says under Scheduling policy that you trust each other"
+    "start it there as root or with EDT_ROOTLESS=1, on a kernel with Landlock (docs/sandbox.md), or an administrator says under Scheduling "
+    "policy that you trust each other"
 )
 
 

@@ -56,9 +56,9 @@ NOT_APART = (
 )
 TOO_WEAK = "the box of this machine is {!r}, and EDT_SANDBOX asks for {!r} at least: {}"
 LACKS: dict[Level, str] = {
-    "user+landlock": "that needs Linux 5.13 with Landlock, and the studio's host started as root without EDT_UID_BASE=0",
+    "user+landlock": "that needs Linux 5.13 with Landlock, and the studio started as root without EDT_UID_BASE=0, or with EDT_ROOTLESS=1",
     "landlock": "that needs Linux 5.13 with Landlock",
-    "user": "that needs Landlock, or the host started as root with its interpreter, code and data readable by other users",
+    "user": "that needs Landlock, or a studio that is root (EDT_ROOTLESS=1 will do) with interpreter, code and data that others may read",
     "limits": "EDT_SANDBOX=off is for debugging",
 }
 
