@@ -31,6 +31,13 @@ def studio() -> Iterator[Studio]:
         studio.close()
 
 
+def words(studio: Studio, run: int) -> str:
+    """What studio, run and the other machine have said, and what the run holds."""
+    logs = [*sorted(studio.folder(run).glob("log/*/*.log")), *sorted((studio.home / "machines").glob("*/*.log"))]
+    tails = [f"--- {path}\n{path.read_text(errors='replace')[-1500:]}" for path in logs]
+    return "\n".join([str(slots_of(studio, run)), *tails, studio.tail()])
+
+
 def goes_on(studio: Studio, run: int) -> None:
     """Let the run begin its second epoch, for which its script waits."""
     wait_until(lambda: studio.folder(run).is_dir(), lambda: f"it has begun\n{studio.tail()}")
@@ -62,13 +69,13 @@ def test_a_job_takes_slots_of_two_machines_loses_one_and_trains_exactly(
     admin.goto(f"{studio.url}/cluster/nodes/second/")
 
     run = run_definition(alice, studio, project, name="wide", code=code, command=command)
-    wait_until(lambda: slots_of(studio, run) == {"local": 2, "second": 2}, lambda: f"it has slots on both\n{studio.tail()}")
-    wait_until(lambda: len(list(studio.folder(run).glob("log/worker-*"))) == 4, lambda: f"workers on all\n{studio.tail()}")
+    wait_until(lambda: slots_of(studio, run) == {"local": 2, "second": 2}, lambda: f"it has slots on both\n{words(studio, run)}")
+    wait_until(lambda: len(list(studio.folder(run).glob("log/worker-*"))) == 4, lambda: f"workers on all\n{words(studio, run)}")
     goes_on(studio, run)
-    wait_until(lambda: workers_of(studio, run) == 4, lambda: f"all four train\n{studio.tail()}")
+    wait_until(lambda: workers_of(studio, run) == 4, lambda: f"all four train\n{words(studio, run)}")
     admin.get_by_role("button", name="Drain this node").click()
     wait_until(lambda: slots_of(studio, run) in ({"local": 2}, {}), lambda: f"only slots at home: {slots_of(studio, run)}\n{studio.tail()}")
-    wait_until(lambda: state(studio, run) == "completed", lambda: f"it completes\n{studio.tail()}", deadline_s=240)
+    wait_until(lambda: state(studio, run) == "completed", lambda: f"it completes\n{words(studio, run)}", deadline_s=240)
     steps = steps_in_journal(studio, run)
     assert steps == list(range(1, len(steps) + 1)), "no step was lost or repeated"
     assert len(steps) == len(steps_in_journal(studio, fixed))
