@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.e2e.studio import REPOSITORY
@@ -32,9 +34,20 @@ def fork(main, **more):
 def parent(folder: Path, code: str) -> str:
     """What a process prints that runs the code below PARENT."""
     command = [sys.executable, "-c", PARENT + code, str(folder)]
-    done = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    try:
+        done = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    finally:
+        end_children(folder)
+
+
+def end_children(folder: Path) -> None:
+    """What was forked and is still there, which works in this folder."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.cwd()) == folder:
+                process.kill()
 
 
 def logged(folder: Path) -> str:
