@@ -1,4 +1,5 @@
-"""What the box around user code costs, and what it keeps from a neighbour. `python -m benchmarks.walls [--quick]`, as root for all of it.
+"""What the box around user code costs, and what it keeps from a neighbour. `python -m benchmarks.walls [--quick]`, as root for all of it;
+`python -m training_runtime.host.rootless python -m benchmarks.walls` as somebody else.
 
 Two hosts of one machine, one with the strongest box that works there and one without (`EDT_SANDBOX=off`), by turns: from the order until
 a script's first line, and the steps of a training on one slot. Then a training on one slot beside a run on the other that computes in
@@ -20,7 +21,9 @@ from statistics import median
 from benchmarks import report
 from benchmarks.models import fabric_script
 from tests.host.conftest import HostUnderTest, until
+from training_runtime.host import rootless
 from training_runtime.host.settings import DRIVER
+from training_runtime.user_ids import mapped_ids
 
 DEADLINE_S = 120.0
 FIRST_LINE = "import os, time\nopen(os.environ['RESULT_DIR'] + '/began', 'w').write(str(time.time()))\n"
@@ -33,6 +36,7 @@ open(os.environ["RESULT_DIR"] + "/began", "a").write("yes")
 while True:
     pass
 """
+FIRST_USER = 1_400_000_000 if mapped_ids() > 2_000_000_000 else rootless.UID_BASE  # there are few where it is run without root
 
 
 class Machine:
@@ -116,7 +120,7 @@ def main(arguments: list[str]) -> None:
     rounds, steps = (3, 100) if "--quick" in arguments else (15, 400)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         Path(folder).chmod(0o755)  # the users of runs go through it
-        open_, boxed = (Machine(Path(folder, name), boxed=name == "boxed", uid_base=1_400_000_000) for name in ("open", "boxed"))
+        open_, boxed = (Machine(Path(folder, name), boxed=name == "boxed", uid_base=FIRST_USER) for name in ("open", "boxed"))
         for machine in (open_, boxed):
             stack.callback(machine.host.clean_up)
         level = boxed.host.look().node.sandbox_level
