@@ -283,7 +283,8 @@ def test_a_required_box_that_cannot_be_had_refuses_the_run_with_a_clear_message(
 
     spec = RunSpec(7, "x", "alice", ("main.py",), str(tmp_path), str(tmp_path), "", 1)
     weak = levels.Abilities("limits", private=False, notes=())
-    with pytest.raises(SandboxRefused, match="'limits', and EDT_SANDBOX asks for 'user' at least: that needs Landlock, or a studio that is root"):
+    why = "'limits', and EDT_SANDBOX asks for 'user' at least: that needs Landlock, or a studio that is root"
+    with pytest.raises(SandboxRefused, match=why):
         levels.box_for(spec, weak, policy=sandbox_policy({"EDT_SANDBOX": "required"}, home=tmp_path), fabric_home=str(tmp_path))
     one_user = levels.Abilities("landlock", private=False, notes=())
     for least in ("landlock", "user", "limits", "best-effort"):

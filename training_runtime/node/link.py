@@ -74,6 +74,8 @@ class Link:
                 if not self._ending.is_set():
                     log.log(logging.DEBUG if why == said else logging.WARNING, "No stream to %s: %s", self._settings.studio, why)
                 said = why
+            except Exception:  # whatever a connection dies of, the machine and its runs do not
+                log.exception("The connection to %s has failed, it is made anew", self._settings.studio)
             failures = 0 if time.monotonic() - began > 30 else failures + 1
             self._ending.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
         self._end_host()

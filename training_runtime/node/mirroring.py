@@ -20,14 +20,13 @@ LOOK_S = 1.0
 RETRY_S = 1.0
 
 
-class Mirroring(threading.Thread):
+class Mirroring:
     """`live`: (run -> whether it has ended) of those that the host knows; a run that it does not know has ended. `changed`: called when
     something has arrived that the studio should be told of."""
 
     def __init__(
         self, files: Files, folders: Folders, *, live: Callable[[], Mapping[int, bool] | None], changed: Callable[[], None]
     ) -> None:
-        super().__init__(name="mirror", daemon=True)
         self._files, self._folders, self._live, self._changed = files, folders, live, changed
         self.stop = threading.Event()
         self._woken = threading.Event()
@@ -46,6 +45,7 @@ class Mirroring(threading.Thread):
         ]
 
     def run(self) -> None:
+        """Until `stop`, in a thread of its own."""
         while not self.stop.is_set():
             self._woken.wait(LOOK_S)
             self._woken.clear()

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -78,8 +78,9 @@ class Session:
 
     def run(self) -> None:
         """Raises what the stream raises at its end, TurnedAway, and ProtocolError for nonsense."""
-        threads = [threading.Thread(target=each, daemon=True, name=each.__name__) for each in (self._listen, self._tell, self._fetch)]
-        for thread in (*threads, self._mirror):
+        parts = (self._listen, self._tell, self._fetch, self._mirror.run)
+        threads = [threading.Thread(target=self._run_part, args=(part,), daemon=True, name=part.__qualname__) for part in parts]
+        for thread in threads:
             thread.start()
         try:
             while True:
@@ -100,8 +101,17 @@ class Session:
             for event in (self._news, self._needed):
                 event.set()
             self._mirror.wake()
-            for thread in (*threads, self._mirror):
+            for thread in threads:
                 thread.join(timeout=60)
+
+    def _run_part(self, part: Callable[[], None]) -> None:
+        """Edge of a thread. A connection of which a part has failed says only half: it is closed, and the next begins with all of them."""
+        try:
+            part()
+        except Exception:
+            log.exception("a part of the connection to the studio has failed, the connection is made anew")
+            with contextlib.suppress(Exception):  # it is over already
+                self._stream.close()
 
     def wait_for_files(self, patience_s: float) -> None:
         """Until two looks have found nothing to send, or the connection is over."""
