@@ -3,8 +3,7 @@
 Three conversations use them, each over a Unix stream socket:
   link <-> node host         Apply ->, <- Observation (and pushed Observations to subscribers)
   node host  <-> driver      Authenticate, Members, Stop ->, <- Holding, Grown, Imported, Meets   (a remote agent: no Grown, no Meets)
-Everything that arrives is parsed here and nowhere else; a sender is never trusted. No secret of the studio crosses any of them; those that
-people give their runs do.
+Everything that arrives is parsed here and nowhere else; a sender is never trusted. Of secrets those that people give runs cross them.
 
 Sender and receiver may be of different versions, since a host and its drivers outlive the studio that is updated: a field that is not known
 is ignored, one that is missing has its default, a message of an unknown kind is left out. VERSION is raised by one whenever a message
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from training_runtime.gpu_health import GpuHealth
+from training_runtime.gpu_memory import GpuMemoryHolder
 from training_runtime.meeting import Meeting, Meets
 from training_runtime.records import build, parse_message
 from training_runtime.version_skew import ProtocolVersion
@@ -91,8 +91,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class WantedRun:
-    """What the studio wants of a run on this node: its driver (or its remote agent) alive, holding exactly `slots`, for `reason`. They are
-    slots of this node: those on others are told to the remote agents there."""
+    """What the studio wants of a run here: its driver (or remote agent) alive, holding exactly `slots` of this node, for `reason`."""
 
     spec: RunSpec
     slots: tuple[SlotRef, ...]
@@ -158,7 +157,7 @@ class SlotSeen:
 
     `busy_s` of `counted_s` seconds were work, counted since `since_s` (seconds after boot). Another number there is another count (a new
     worker, a new host); two of one count give the share in between. `memory_bytes`: of the worker on a CPU slot; on a GPU slot what is in
-    use of the device, of its `device_bytes`, by whomever. None: not known. `gpu`: its number, since slots may share one.
+    use of the device, of its `device_bytes`, by its `holders`. None: not known. `gpu`: its number, since slots may share one.
     """
 
     slot: int
@@ -168,6 +167,7 @@ class SlotSeen:
     memory_bytes: int | None = None
     device_bytes: int | None = None
     gpu: int | None = None
+    holders: tuple[GpuMemoryHolder, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class RunObservation:
 
     `remote`: it is not the run's driver but its remote agent here: what it holds and did is said of this node alone, its journal's size is
     0, and its exit code says nothing of the run. `abandoned`: it cannot work on this machine, as `detail` says, and is not started again.
-    `meeting`: where remote agents reach the driver, once they can.
+    `meeting`: where remote agents reach the driver, once they can. `crowding`: of one that failed, who else had memory of its GPUs.
     """
 
     run: int
@@ -199,6 +199,7 @@ class RunObservation:
     remote: bool = False
     abandoned: bool = False
     meeting: Meeting | None = None
+    crowding: str = ""
 
 
 @dataclass(frozen=True)

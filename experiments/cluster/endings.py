@@ -17,6 +17,7 @@ from training_runtime.protocol import RunObservation
 
 STILL_READ = "Its processes have ended; the rest of its journal is being read."
 LOG_TAIL_BYTES = 4000
+NO_MEMORY = "out of memory"  # as torch says it of a GPU, and drivers of workers too
 END_OF = {"completed": RunState.COMPLETED, "stopped": RunState.STOPPED, "failed": RunState.FAILED}
 
 
@@ -32,11 +33,14 @@ def finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int
         scheduling.close_all(run, node=node, now=now, reason=STILL_READ)
         return
     state, reason = _ending(run, exit_code, detail=seen.detail)
+    crowding = seen.crowding if state == RunState.FAILED and seen.crowding and _lacked_memory(run, reason) else ""
+    reason = " ".join(filter(None, (reason, crowding)))
     with transaction.atomic():
         facts: dict[str, object] = {"exit_code": exit_code}
         if state == RunState.FAILED:
             # Without a traceback (a wrong argument, say) what the script said last is what a person needs to read.
-            facts |= {"error_message": run.error_message or reason, "error_traceback": run.error_traceback or _log_tail(run)}
+            message = " ".join(filter(None, (run.error_message, crowding))) if run.error_message else reason
+            facts |= {"error_message": message, "error_traceback": run.error_traceback or _log_tail(run)}
         if run.started_at is None:  # it trained no step: its time is that of its script
             facts["started_at"] = run.started_at = states.began_at(run)
         TrainingRun.objects.filter(pk=run.pk).update(**facts)
@@ -65,6 +69,10 @@ def ending(run: TrainingRun) -> tuple[RunState, str]:
     """How a run ended whose journal says so, and why."""
     words = {"completed": "It finished.", "stopped": run.stop_reason or "It was stopped.", "failed": run.error_message or "It failed."}
     return END_OF[run.outcome], words[run.outcome]
+
+
+def _lacked_memory(run: TrainingRun, reason: str) -> bool:
+    return NO_MEMORY in "\n".join((reason, run.error_traceback, _log_tail(run))).lower()
 
 
 def _signal_name(number: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -17,7 +18,7 @@ from django.db import transaction
 from experiments.cluster.snapshot import NODE_SILENT_S
 from experiments.live import notify
 from experiments.models import LatestUtilization, Node, RemoteAgent, TrainingRun, UtilizationSample
-from training_runtime.protocol import RunObservation
+from training_runtime.protocol import RunObservation, SlotSeen
 
 FINENESS = 600  # a point is never further from the next than this part of the run so far: no chart is finer than that
 PRESENT_S = 3.0  # present figures are of this time at least
@@ -57,7 +58,8 @@ def part(busy_s: float, counted_s: float) -> float | None:
 
 class Entry(NamedTuple):
     """One slot in `LatestUtilization.slots`: what was counted of it, all the memory of its device, the share of the time since the entry
-    before that was work, when that was (Unix seconds), and the node that said it. The last two are missing in rows of earlier versions."""
+    before that was work, when that was (Unix seconds), the node that said it, and a `GpuMemoryHolder` for each who has memory of its GPU.
+    The last three are missing in rows of earlier versions."""
 
     slot: int
     since_s: float
@@ -68,6 +70,7 @@ class Entry(NamedTuple):
     share: float | None
     t: float = 0.0
     node: int = 0
+    holders: Sequence[tuple[int, int, int, str]] = ()
 
     def counted(self) -> Counted:
         return Counted(*self[:5])
@@ -92,7 +95,10 @@ def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Nod
         if not (seen.slots or mine) or (mine and t - max(each.t for each in mine.values()) < PRESENT_S):
             return False
         before = {slot: each.counted() for slot, each in mine.items()}
-        slots = [Entry(*each, device, part(*since(before.get(each.slot), each)), t, place) for each, device in _counted(seen)]
+        slots = [
+            Entry(*each, said.device_bytes, part(*since(before.get(each.slot), each)), t, place, list(map(astuple, said.holders)))
+            for each, said in _counted(seen)
+        ]
         slots += [each for each in known if each.slot not in mine and t - each.t < FORGET_S]
         LatestUtilization.objects.update_or_create(run=run, defaults={"t": t, "slots": slots})
     notify.changed(f"run-{run.pk}", "now")
@@ -171,6 +177,5 @@ def _by_device(seen: RunObservation) -> Mapping[tuple[str, int], int]:
     return {("slot", each.slot) if each.gpu is None else ("gpu", each.gpu): each.memory_bytes or 0 for each in known}
 
 
-def _counted(seen: RunObservation) -> list[tuple[Counted, int | None]]:
-    """Each with all the memory that its device has."""
-    return [(Counted(s.slot, s.since_s, s.busy_s, s.counted_s, s.memory_bytes), s.device_bytes) for s in seen.slots or ()]
+def _counted(seen: RunObservation) -> list[tuple[Counted, SlotSeen]]:
+    return [(Counted(s.slot, s.since_s, s.busy_s, s.counted_s, s.memory_bytes), s) for s in seen.slots or ()]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from experiments.cluster import utilization
 from experiments.cluster.snapshot import NODE_SILENT_S
 from experiments.models import ClusterRules, Grant, LatestUtilization, Slot, TrainingRun
+from training_runtime.gpu_memory import GpuMemoryHolder
 
 NOT_YET = "not measured yet"
 NO_NEWS = "no recent data"
@@ -21,12 +22,13 @@ CANNOT = "this machine cannot tell"
 @dataclass(frozen=True)
 class Present:
     """Of one slot: the share of the last seconds that was work, its memory, and all that its device has (None: not known, or a CPU share,
-    which has none of its own). `why`: why the share is not known."""
+    which has none of its own). `why`: why the share is not known. `others`: who beside the run has memory of its GPU."""
 
     share: float | None = None
     memory: int | None = None
     device: int | None = None
     why: str = NOT_YET
+    others: tuple[GpuMemoryHolder, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,16 +93,17 @@ def _of(runs: Iterable[int], *, now: dt.datetime) -> tuple[LatestByRun, dict[int
     for row in LatestUtilization.objects.filter(run__in=list(runs)):
         at[row.run_id] = dt.datetime.fromtimestamp(row.t, dt.UTC)
         fresh = now.timestamp() - row.t <= NODE_SILENT_S
-        slots = {each.slot: _present(each, now) for each in utilization.entries(row)}
+        slots = {each.slot: _present(each, row.run_id, now) for each in utilization.entries(row)}
         found[row.run_id] = slots if fresh or not slots else None  # that nothing was there says nothing about what is there now
     return found, at
 
 
-def _present(entry: utilization.Entry, now: dt.datetime) -> Present:
+def _present(entry: utilization.Entry, run: int, now: dt.datetime) -> Present:
     """Of a run on several machines one may have fallen silent while the others speak."""
     if now.timestamp() - entry.t > NODE_SILENT_S:
         return Present(why=NO_NEWS)
-    return Present(entry.share, entry.memory_bytes, entry.device_bytes, "" if entry.share is not None else CANNOT)
+    others = tuple(holder for each in entry.holders if (holder := GpuMemoryHolder(*each)).run != run)
+    return Present(entry.share, entry.memory_bytes, entry.device_bytes, "" if entry.share is not None else CANNOT, others)
 
 
 def _of_grant(found: LatestByRun, grant: Grant) -> Present:

@@ -49,7 +49,13 @@ LONGER_FUNCTIONS = {
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
 RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.news", "training_runtime.records")
-RUNTIME_FACE += ("training_runtime.gpu_health", "training_runtime.media", "training_runtime.noted", "training_runtime.tracking.answers")
+RUNTIME_FACE += (
+    "training_runtime.gpu_health",
+    "training_runtime.gpu_memory",
+    "training_runtime.media",
+    "training_runtime.noted",
+    "training_runtime.tracking.answers",
+)
 RUNTIME_FACE += (
     "training_runtime.meeting",
     "training_runtime.node.batches",
@@ -72,6 +78,7 @@ PURE += ("training_runtime.elastic.driver.reclaim",)
 PURE += (
     "training_runtime.elastic.torchrun.decide",
     "training_runtime.gpu_health",
+    "training_runtime.gpu_memory",
     "training_runtime.host.lease",
     "training_runtime.host.actions",
 )

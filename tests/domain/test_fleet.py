@@ -258,6 +258,31 @@ def test_runs_wait_for_a_full_disk_and_say_so(run: TrainingRun, host: cast.Host,
     assert FULL not in fresh(queued).plan_reason
 
 
+CROWDING = "Of the 80.0 GiB of GPU 0's memory run 12 had 70.0 GiB when last looked at."
+
+
+@pytest.mark.parametrize(
+    ("message", "log", "reason"),
+    [
+        ("ran out of memory (CUDA out of memory.)", "", f"ran out of memory (CUDA out of memory.) {CROWDING}"),
+        ("", "OutOfMemoryError: CUDA out of memory.", f"The script ended with exit code 1. {CROWDING}"),
+        ("KeyError: 'x'", "", "KeyError: 'x'"),
+    ],
+    ids=["its engine says so", "only its log says so", "it failed of something else"],
+)
+def test_a_run_that_lacked_memory_of_a_gpu_says_who_else_had_some(
+    run: TrainingRun, host: cast.Host, message: str, log: str, reason: str
+) -> None:
+    host.apply(NOW)
+    cast.write_journal(run, cast.started(), *([Failed(message, "", "driver"), cast.finished("failed")] if message else []))
+    console = runfiles.make(run) / runfiles.DRIVER_LOG
+    console.parent.mkdir(parents=True)
+    console.write_text(log)
+    ended = RunObservation(run=run.pk, attempt=1, state="exited", holding=(), exit_code=1, crowding=CROWDING)
+    fleet.record(replace(host.apply(NOW + SECOND), runs=(ended,)), now=NOW + SECOND)
+    assert (fresh(run).state, run.state_reason, run.error_message) == (RunState.FAILED, reason, reason)
+
+
 def test_the_end_of_an_earlier_attempt_is_not_that_of_the_run(run: TrainingRun, host: cast.Host) -> None:
     """It was on this machine, then on another, and is back: what the host still knew of the first attempt arrives late."""
     host.apply(NOW)

@@ -18,6 +18,7 @@ from tests.web.conftest import As
 from tests.web.seed import Seeded
 from tests.web.text import one_line
 from training_runtime import protocol
+from training_runtime.gpu_memory import GpuMemoryHolder
 from training_runtime.node import messages
 from training_runtime.node.messages import Hello
 from training_runtime.protocol import RunObservation, SlotSeen
@@ -203,13 +204,26 @@ def test_a_node_says_who_holds_each_slot_and_what_it_does_now(studio: Seeded, as
     address = reverse("node", args=[studio.node.name])
     slot, run = Slot.objects.get(node=studio.node, index=0), studio.running
     now = timezone.now()
-    seen = SlotSeen(slot.pk, 9.0, 1.2, 4.0, 32 * 10**9, 143 * 10**9)
+    holders = (
+        GpuMemoryHolder(20 * 10**9, run=run.pk),
+        GpuMemoryHolder(9 * 10**9, run=9999),
+        GpuMemoryHolder(2 * 10**9, 0, 4711, "python3"),
+    )
+    seen = SlotSeen(slot.pk, 9.0, 1.2, 4.0, 32 * 10**9, 143 * 10**9, 0, holders)
     observation = RunObservation(run.pk, 1, "running", (slot.pk,), busy_s=1.2, counted_s=4.0, slots=(seen,))
     utilization.renew(run, observation, now=now)
     page = as_(studio.alice).get(address).content.decode()
     row, next_row = (re.sub(r"<[^>]+>", " ", part) for part in page.split(f'<tr id="slot-{slot.pk}"')[1].split("<tr id=")[:2])
-    for words in ("GPU 0", "Learning rates", "30 %", "32.0 GB", "of 143 GB"):
-        assert words in row, (words, row)
+    for words in (
+        "GPU 0",
+        "Learning rates",
+        "30 %",
+        "32.0 GB",
+        "of 143 GB",
+        "run 9999 9.0 GB",
+        "python3 (process 4711, no run’s) 2.0 GB",
+    ):
+        assert words in one_line(row), (words, row)
     assert "not measured yet" in next_row, "its worker is not among those that the machine has seen"
     assert reverse("run", args=[run.pk]) in page
     assert reverse("run", args=[studio.other.pk]) not in page, "she may not open it"

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from training_runtime.gpu_health import GpuHealth
+from training_runtime.gpu_memory import GpuMemoryHolder, GpuProcess, crowding
 from training_runtime.host import processes
 from training_runtime.host.meter.gpu_errors import GpuErrors
+from training_runtime.host.meter.gpu_processes import holders_of, processes_on
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import SlotRef, SlotSeen, Worker
 
@@ -30,11 +32,12 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 @dataclass(frozen=True)
 class GpuUse:
     """The share of a GPU's recent time in which it computed, its memory that is in use, by whomever, and all it has; None where it does not
-    say."""
+    say. `processes`: those that have some of it."""
 
     share: float
     memory_bytes: int | None
     device_bytes: int | None = None
+    processes: tuple[GpuProcess, ...] = ()
 
 
 # By the GPU's number; None where nobody can tell.
@@ -51,11 +54,11 @@ class _Count:
     busy_s: float = 0.0
     counted_s: float = 0.0
 
-    def seen(self, slot: SlotRef, *, memory: int | None, device: int | None) -> SlotSeen:
+    def seen(self, slot: SlotRef, *, memory: int | None, device: int | None, holders: tuple[GpuMemoryHolder, ...]) -> SlotSeen:
         """Milliseconds are enough: it travels with every observation."""
         busy = round(self.busy_s, 3) if self.counted_s else None
         gpu = slot.index if slot.device == "gpu" else None
-        return SlotSeen(slot.id, round(self.since, 3), busy, round(self.counted_s, 3), memory, device, gpu)
+        return SlotSeen(slot.id, round(self.since, 3), busy, round(self.counted_s, 3), memory, device, gpu, holders)
 
 
 class Meter:
@@ -67,10 +70,12 @@ class Meter:
 
     def __init__(self, gpu: Gpu, health: Callable[[], tuple[GpuHealth, ...]] = tuple) -> None:
         self._gpu, self.health = gpu, health
+        self._runs: list[LiveRun] = []
         self._began = boot_s()
         self._sampled = self._began
         self._counts: dict[Worker, _Count] = {}
         self._memory: dict[Worker, tuple[float, int | None]] = {}  # when it is to be looked at again, bytes
+        self._holders: dict[int, tuple[float, tuple[GpuMemoryHolder, ...]]] = {}  # the same by GPU, whose the processes on it are
 
     def sample_if_due(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
         if boot_s() - self._sampled >= SAMPLE_S:
@@ -79,8 +84,9 @@ class Meter:
     def sample(self, runs: Iterable[LiveRun], *, hurry: bool = False) -> None:
         """Take the time since each worker was last looked at into account. `hurry`: somebody waits, so memory is as last looked at."""
         now = self._sampled = boot_s()
+        self._runs = list(runs)
         counts: dict[Worker, _Count] = {}
-        for run in runs:
+        for run in self._runs:
             run.slots |= {slot.id: slot for slot in run.members or ()}
             run.measured = {}
             slots = Counter(worker.pid for worker in run.workers)
@@ -99,14 +105,17 @@ class Meter:
         work = max(0.0, min((used - count.used) / slots, held_s)) if slot.device == "cpu" else None
         memory, device = self._memory_of(worker, hurry=hurry) if slot.device == "cpu" else None, None
         memory = memory // slots if memory is not None else None
+        holders: tuple[GpuMemoryHolder, ...] = ()
         if slot.device == "gpu" and (gpu := self._gpu(slot.index)) is not None:
             work, memory, device = gpu.share * held_s, gpu.memory_bytes, gpu.device_bytes
+            holders = self._holders_of(slot.index, gpu, hurry=hurry)
+            run.crowding[slot.index] = crowding(slot.index, holders, own=run.run, device_bytes=device)
         run.busy_s = None if work is None or run.busy_s is None else run.busy_s + work
         run.counted_s += 0.0 if work is None else held_s
         count.looked_at, count.used = now, used
         count.busy_s += work or 0.0
         count.counted_s += 0.0 if work is None else held_s
-        run.measured[slot.id] = count.seen(slot, memory=memory, device=device)
+        run.measured[slot.id] = count.seen(slot, memory=memory, device=device, holders=holders)
 
     def _first(self, worker: Worker, now: float, used: float) -> _Count:
         started = worker.start_ticks / _TICKS_A_SECOND
@@ -120,6 +129,15 @@ class Meter:
             memory = processes.memory_bytes(worker.pid)
             self._memory[worker] = (now + max(MEMORY_S, _MEMORY_COST * (boot_s() - now)), memory)
         return memory
+
+    def _holders_of(self, index: int, gpu: GpuUse, *, hurry: bool) -> tuple[GpuMemoryHolder, ...]:
+        """When last looked at, which is now if it is due: it takes a look at all processes of the machine."""
+        now = boot_s()
+        due, known = self._holders.get(index, (now, ()))
+        if now >= due and not hurry:
+            known = holders_of(gpu.processes, self._runs)
+            self._holders[index] = (now + max(MEMORY_S, _MEMORY_COST * (boot_s() - now)), known)
+        return known
 
 
 def boot_s() -> float:
@@ -142,8 +160,7 @@ def meter_of(gpus: Sequence[str]) -> Meter:
 
 def nvidia() -> tuple[Gpu, Callable[[], tuple[GpuHealth, ...]]]:
     """What tells of the use of GPUs, and of their health. Asks NVIDIA's management library, which comes with the driver: the share of the
-    last second or so in which a kernel ran, and the device's memory that is in use (a container does not know its processes by the numbers
-    under which the driver lists them).
+    last second or so in which a kernel ran, the device's memory that is in use, and by which processes.
 
     Devices are told apart by their minor numbers, as in `node_facts`. Without the library nothing is known.
     """
@@ -159,8 +176,8 @@ def nvidia() -> tuple[Gpu, Callable[[], tuple[GpuHealth, ...]]]:
         if index not in handles or library.nvmlDeviceGetUtilizationRates(handles[index], ctypes.byref(found)):
             return None
         unknown = library.nvmlDeviceGetMemoryInfo(handles[index], ctypes.byref(memory))
-        sizes = (None, None) if unknown else (int(memory.used), int(memory.total))
-        return GpuUse(min(1.0, float(found.gpu) / 100), *sizes)
+        used, total = (None, None) if unknown else (int(memory.used), int(memory.total))
+        return GpuUse(min(1.0, float(found.gpu) / 100), used, total, processes_on(library, handles[index]))
 
     return use, GpuErrors(library, handles).look
 

@@ -25,17 +25,17 @@ class LiveRun:
     `told`: the Members messages that the driver may not have acted on yet. `workers`: the processes that it has reported and that are not
     proven gone, with the pidfd that will tell. `journal_start`: size of the journal when this attempt began. `retry_at`: when to fork or to
     connect again after it failed. `slots`: every slot that this attempt was ever told of. `busy_s`, `counted_s`: see
-    `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `stopped_at`: since when the driver
-    is known to be stopped by a signal. `unreachable_at`: since when nobody listens on the driver's socket. `fenced`: its machine was
-    declared lost, so it is killed. `found`: among the processes, with nothing written down about it. `remote`: it is the run's remote agent
-    here, see `protocol.RunSpec`; it writes no journal. `began_at`, `ended_at`: seconds of the monotonic clock, as far as this host was
-    there. `asked_back`: slots that it was told without while it held them, since when; `evicted_at`: when something was killed for one.
-    `wrote_at`: when its engine was last seen writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when
-    the attempt began; `folder_lost`: it is another now, or none. `over_limit`: why it has to end, for people, as it takes too much of the
-    disk.
-    `meeting`, `suspended`: what it was told with `members`; `met`: how a driver says that remote agents reach it. `got_on`: when it ended,
-    this attempt had trained. `spare`: the control group of the spare process that it was given, empty where it was forked; `imported`: what
-    it said that it has imported, until that is noted. `left_out`: kinds of its messages that are not known here.
+    `protocol.RunObservation`. `measured`: by slot, of the workers that are there, when last looked at. `crowding`: by GPU, see
+    `gpu_memory`, when a worker was last on it. `stopped_at`: since when the driver is known to be stopped by a signal. `unreachable_at`:
+    since when nobody listens on the driver's socket. `fenced`: its machine was declared lost, so it is killed. `found`: among the
+    processes, with nothing written down about it. `remote`: it is the run's remote agent here, see `protocol.RunSpec`; it writes no
+    journal. `began_at`, `ended_at`: seconds of the monotonic clock, as far as this host was there. `asked_back`: slots that it was told
+    without while it held them, since when; `evicted_at`: when something was killed for one. `wrote_at`: when its engine was last seen
+    writing state, `written`: what was seen of that. `folder`: which folder `result_dir` was when the attempt began; `folder_lost`: it is
+    another now, or none. `over_limit`: why it has to end, for people, as it takes too much of the disk. `meeting`, `suspended`: what it was
+    told with `members`; `met`: how a driver says that remote agents reach it. `got_on`: when it ended, this attempt had trained. `spare`:
+    the control group of the spare process that it was given, empty where it was forked; `imported`: what it said that it has imported,
+    until that is noted. `left_out`: kinds of its messages that are not known here.
     """
 
     run: int
@@ -64,6 +64,7 @@ class LiveRun:
     busy_s: float | None = 0.0
     counted_s: float = 0.0
     measured: dict[int, SlotSeen] = field(default_factory=dict)
+    crowding: dict[int, str] = field(default_factory=dict)
     journal_start: int = 0
     journal_bytes: int = 0
     stop_asked_at: float | None = None
@@ -180,6 +181,7 @@ class LiveRun:
             remote=self.remote,
             abandoned=abandoned,
             meeting=self._met(),
+            crowding=" ".join(self.crowding.values()) if self.phase == "ended" and self.exit_code else "",
         )
 
     def _met(self) -> Meeting | None:
