@@ -219,6 +219,7 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
 
     from experiments.cluster import utilization
     from experiments.live import notify
+    from tests.web.measured import STRANGER
     from training_runtime.protocol import RunObservation, SlotSeen
 
     last = run.utilization_samples.latest("tick")
@@ -231,6 +232,7 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
             each.counted_s + 10,
             (1 + 2 * place) * 10**9,
             143 * 10**9,
+            holders=STRANGER,
         )
         for place, each in enumerate(counts.values())
     )
