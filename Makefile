@@ -9,7 +9,7 @@ FAST := tests/architecture tests/runtime tests/scheduling tests/engine/test_memb
     tests/host/test_reconcile.py tests/host/test_reconcile_agents.py tests/client tests/notebooks/test_cell.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up node test check lint bench gpu-check packages tensorflow clean setup setup-test setup-bench browser
+.PHONY: help demo up node test check lint style types bench gpu-check packages tensorflow clean setup setup-test setup-bench browser
 
 help: ## list these targets
 	@echo "EDT Studio: share a few GPUs; jobs grow and shrink without stopping."
@@ -33,10 +33,14 @@ test: setup-test browser ## lint, types and every test, as continuous integratio
 check: lint ## style, types and the fast tests: while you work (under two minutes)
 	@$(PY) -m pytest -q $(FAST)
 
-lint: setup-test ## style and types
+lint: style types ## style and types
+
+style: setup-test # ruff and djade: seconds
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@find templates -name '*.html' -print0 | xargs -0 .venv/bin/djade --target-version 5.2 --check
+
+types: setup-test # mypy
 	@EDT_HOME=$(CURDIR)/.cache/lint $(PY) -m mypy $(SOURCES)
 
 bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=name: that one)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# All tests, some of them side by side, with style and types beside them: tools/test.sh PYTHON WORKERS [ARGUMENTS OF PYTEST]
+# All tests, some of them side by side, with types beside them and style before: tools/test.sh PYTHON WORKERS [ARGUMENTS OF PYTEST]
 #
 # A few that fail are run once more, alone: on a busy machine a deadline may pass that is no finding. They are named in any case, and what fails
 # alone as well has failed. More than MOST at once are no accident.
@@ -11,19 +11,20 @@ MOST=4
 failed=.pytest_cache/v/cache/lastfailed
 export PYTHONDONTWRITEBYTECODE=  # some machines set it, and then each of a thousand processes compiles the studio anew
 
+make --no-print-directory style || exit 2  # seconds, which need not wait for half an hour
 mkdir -p .cache
 rm -f "$failed"
-make --no-print-directory lint >.cache/lint.log 2>&1 &
-lint=$!
+make --no-print-directory types >.cache/types.log 2>&1 &
+types=$!
 "$python" -m pytest -q -n "$workers" --no-loadscope-reorder "$@"
 tests=$?
-wait "$lint"
-linted=$?
+wait "$types"
+typed=$?
 if [ "$tests" -eq 1 ] && [ "$(grep -c '": true' "$failed")" -le "$MOST" ]; then
     echo "== once more, alone =="
     grep '": true' "$failed"
     "$python" -m pytest -q --lf --lfnf none
     tests=$?
 fi
-cat .cache/lint.log
-exit $((tests ? tests : linted))
+cat .cache/types.log
+exit $((tests ? tests : typed))
