@@ -122,7 +122,7 @@ function scripts(form, paths) {
     list.append(button);
   }
   const likely = paths.find((path) => path === 'main.py') || (paths.length === 1 ? paths[0] : '');
-  if (likely && !command.value) command.value = likely;
+  if (likely && !command.value && command !== document.activeElement) command.value = likely; // nobody is about to type there
   if (command.value) command.dispatchEvent(new Event('input', { bubbles: true }));
 }
 

@@ -56,6 +56,9 @@ class SlowHost:
             self.processes[run] -= set(leaving[keep:])
             if run not in wanted and not self.processes[run]:
                 del self.processes[run]
+        for spec in (each.spec for each in apply.runs):
+            if spec.remote or spec.attempt > self.attempts.get(spec.run, 0):
+                self.exits.pop(spec.run, None)  # of a driver of before: another role, or the next attempt, begins
         roles = {each.spec.run for each in apply.runs if each.spec.remote}
         self.attempts |= {each.spec.run: each.spec.attempt for each in apply.runs if each.spec.run not in self.exits}
         for run, slots in wanted.items():

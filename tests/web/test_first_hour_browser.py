@@ -38,6 +38,21 @@ def test_a_file_gives_an_empty_name_and_never_one_that_was_typed(visit: Visit, s
         expect(page.get_by_label("Name")).to_have_value("mine")
 
 
+def test_the_script_of_a_zip_is_proposed_and_never_into_what_one_is_about_to_type(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page, code = visit(), tmp_path / "code.zip"
+    code.write_bytes(cast.zipped({"main.py": "print(1)\n"}).getvalue())
+    for is_there in (False, True):
+        go(page, site, "new definition")
+        command = page.locator("input[name$=command]")
+        if is_there:
+            command.focus()
+        page.locator("input[type=file]").set_input_files(code)
+        expect(page.locator("[data-scripts-list] button")).to_have_text(["main.py"])
+        expect(command).to_have_value("" if is_there else "main.py")
+    page.keyboard.type("main.py --epochs 5")
+    expect(command).to_have_value("main.py --epochs 5")
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
 def test_a_refused_form_keeps_the_chosen_zip_and_leads_to_the_field(width: int, theme: str, visit: Visit, site: Site, mnist: Path) -> None:
     page = visit(width=width, theme=theme)
