@@ -158,7 +158,7 @@ def heavy(rounds: int) -> tuple[list[tuple[str, int, float]], dict[str, float]]:
 
 
 def main(arguments: list[str]) -> None:
-    rounds = 2 if "--quick" in arguments else 7
+    rounds = 2 if report.asked_quick(__doc__, arguments) else 7
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as hand:
         hand_s = by_hand(Path(hand))
         studio = Studio(Path(folder))

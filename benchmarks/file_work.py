@@ -44,7 +44,7 @@ def a_second(action: Callable[[], object], rounds: int, *, callers: int) -> floa
 
 
 def main(arguments: list[str]) -> None:
-    rounds = 100 if "--quick" in arguments else 1000
+    rounds = 100 if report.asked_quick(__doc__, arguments) else 1000
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"EDT_HOME": folder, "DJANGO_SETTINGS_MODULE": "webapp.settings_test", "EDT_LOG_LEVEL": "ERROR"}
         import django

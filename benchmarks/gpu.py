@@ -7,6 +7,7 @@ processor slots and toy sizes of both models instead: it shows that the benchmar
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -144,7 +145,11 @@ def pauses(warm: Warm, name: str, size: str, kind: str, rounds: int, settle: int
 
 
 def main(arguments: Sequence[str]) -> None:
-    quick, toy = "--quick" in arguments, "--cpu" in arguments
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--cpu", action="store_true", help="toy models on processor slots: it works")
+    told = parser.parse_args(arguments)
+    quick, toy = told.quick, told.cpu
     if not toy and not torch.cuda.is_available():
         print("no GPU that torch can use: --cpu shows that the benchmark works, with toy models on processor slots", file=sys.stderr)
         return report.finish("gpu", {})

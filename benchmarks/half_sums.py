@@ -137,7 +137,7 @@ def costs(name: str, engines: int, workers: int, pairs: int) -> tuple[list[float
 
 
 def main(arguments: list[str]) -> None:
-    quick = "--quick" in arguments
+    quick = report.asked_quick(__doc__, arguments)
     torch.set_num_threads(1)
     keep_freed_memory()  # as workers do
     names = ("conv", "transformer")

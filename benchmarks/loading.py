@@ -56,7 +56,7 @@ def rate(warm: Warm, kind: str, loaders: int, workers: int, seconds: float) -> f
 
 
 def main(arguments: list[str]) -> None:
-    rounds, seconds = (1, 2.0) if "--quick" in arguments else (5, 4.0)
+    rounds, seconds = (1, 2.0) if report.asked_quick(__doc__, arguments) else (5, 4.0)
     warm, rows, figures = Warm(), [], {}
     try:
         for kind in ("waits", "computes"):

@@ -175,7 +175,7 @@ def differing(kind: type[torch.optim.Optimizer], dtype: torch.dtype, way: str) -
 def main(arguments: list[str]) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as workers do
-    found = {name: costs(name, 5 if "--quick" in arguments else 40) for name in MODELS}
+    found = {name: costs(name, 5 if report.asked_quick(__doc__, arguments) else 40) for name in MODELS}
     ways = list(next(iter(found.values())))
     report.table("Optimizer: ms of a step", ("way", *found), [(way, *(each[way] for each in found.values())) for way in ways])
     pairs = [(kind, way) for way in COMPARED for kind in OPTIONS if way != FUSED or kind in HAVE_FUSED]

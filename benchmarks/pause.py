@@ -114,7 +114,7 @@ def theirs(start: Start, width: int, sizes: tuple[int, ...], settle: int) -> Pau
 
 
 def main(arguments: list[str]) -> None:
-    quick = "--quick" in arguments
+    quick = report.asked_quick(__doc__, arguments)
     here, missing = peers(quick=quick)
     rows: list[tuple[object, ...]] = []
     figures: dict[str, float | None] = {}

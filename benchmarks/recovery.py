@@ -189,7 +189,7 @@ def theirs(name: str, start: Start, rows: list[tuple[object, ...]], quick: bool)
 
 
 def main(arguments: list[str]) -> None:
-    quick = "--quick" in arguments
+    quick = report.asked_quick(__doc__, arguments)
     rows: list[tuple[object, ...]] = []
     here, missing = peers(quick=quick)
     warm = Warm()

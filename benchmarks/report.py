@@ -1,9 +1,17 @@
-"""How a benchmark ends: a table for people, then one line of JSON for machines."""
+"""How a benchmark is asked, and how it ends: a table for people, then one line of JSON for machines."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
+
+
+def asked_quick(description: str | None, arguments: Sequence[str]) -> bool:
+    """Of a benchmark that knows no argument but --quick; --help, and any other, end the process."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: the figures are rough")
+    return bool(parser.parse_args(arguments).quick)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

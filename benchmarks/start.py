@@ -59,7 +59,7 @@ def torchrun(workers: int) -> float | None:
 
 
 def main(arguments: list[str]) -> None:
-    rounds = 2 if "--quick" in arguments else 9
+    rounds = 2 if report.asked_quick(__doc__, arguments) else 9
     warm = Warm()
     try:
         ours(warm, 2)  # the warm process itself may still be starting

@@ -61,11 +61,12 @@ def _is_stopped(pid: int) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    kills = 3 if "--quick" in arguments else 10
+    is_quick = report.asked_quick(__doc__, arguments)
+    kills = 3 if is_quick else 10
     with running() as sides:
         sides.plan_go_on("with both")
         found = [kill(sides) for _ in range(kills)]
-        hung = [hang(sides) for _ in range(1 if "--quick" in arguments else 3)]
+        hung = [hang(sides) for _ in range(1 if is_quick else 3)]
     taken, planned = zip(*found, strict=True)
     rows = [
         ("kill -9, the other has the clock", kills, median(taken), max(taken)),

@@ -1,21 +1,25 @@
-"""Steps a second at a fixed number of workers, against DistributedDataParallel and a plain loop. `python -m benchmarks.throughput
-[--quick]`.
+"""Steps a second at a fixed number of workers, against DistributedDataParallel and a plain loop.
+
+`python -m benchmarks.throughput [--quick] [MODEL ...]`.
 
 Same model, data, batch a worker and one thread a worker on both sides; V = W. Ours reads the loss and the accuracy of every engine and
 journals every step, the peers read nothing. The processor ratio compares the processor seconds that a step costs, peer to ours: other work
-disturbs it less. Rounds alternate between the two, the ratio is the median over rounds: other work on the machine then hits both alike.
+disturbs it less. Many short rounds alternate between the two, so that other work on the machine hits both alike; the ratio is their
+median, its quartiles beside.
 
 With `--sharded` the peer is ours too: `shard_optimizer=True` against each worker stepping all parameters, in speed and in memory.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 from benchmarks import report
 from benchmarks.models import MODELS, fabric_script
@@ -73,9 +77,21 @@ def sharded(names: list[str], rounds: int, seconds: float) -> None:
     report.finish("sharded", figures, {f"{r[0]} {r[1]}": dict(zip(names_of, (round(x, 3) for x in r[2:]), strict=True)) for r in rows})
 
 
+def quartiles(ratios: Sequence[float]) -> str:
+    low, _, high = quantiles(ratios, n=4) if len(ratios) > 1 else (*ratios, 0.0, *ratios)
+    return f"{low:.3f}-{high:.3f}"
+
+
 def main(arguments: list[str]) -> None:
-    rounds, seconds = (1, 2.0) if "--quick" in arguments else (5, 5.0)
-    (sharded if "--sharded" in arguments else against_peers)([a for a in arguments if a in MODELS] or list(MODELS), rounds, seconds)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument("--quick", action="store_true", help="one round")
+    parser.add_argument("--sharded", action="store_true", help="against each worker stepping all parameters")
+    told = parser.parse_args(arguments)
+    if unknown := set(told.models) - set(MODELS):
+        parser.error(f"{', '.join(sorted(unknown))}: no model of {', '.join(MODELS)}")
+    rounds, seconds = (1, 2.0) if told.quick else (12, 2.0)
+    (sharded if told.sharded else against_peers)(told.models or list(MODELS), rounds, seconds)
 
 
 def against_peers(names: list[str], rounds: int, seconds: float) -> None:
@@ -85,7 +101,8 @@ def against_peers(names: list[str], rounds: int, seconds: float) -> None:
         for name in names:
             for workers in (0, 2, 4):
                 pairs = [(ours(warm, name, max(1, workers), seconds), ddp.rate(name, workers, seconds)) for _ in range(rounds)]
-                ratio = median(mine[0] / theirs[0] for mine, theirs in pairs)
+                each = [mine[0] / theirs[0] for mine, theirs in pairs]
+                ratio = median(each)
                 cpu_ratio = median(theirs[1] / mine[2] for mine, theirs in pairs)
                 (ratios if workers else against_loop).append(ratio)
                 best = [max(mine[0] for mine, _ in pairs), max(theirs[0] for _, theirs in pairs)]
@@ -95,20 +112,20 @@ def against_peers(names: list[str], rounds: int, seconds: float) -> None:
                     median(mine[3] for mine, _ in pairs),
                     median(theirs[2] for _, theirs in pairs),
                 ]
-                rows.append((name, max(1, workers), peer, *best, ratio, cpu_ratio, *memory))
+                rows.append((name, max(1, workers), peer, *best, ratio, quartiles(each), cpu_ratio, *memory))
                 print(rows[-1], file=sys.stderr)
     finally:
         warm.close()
-    columns = ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "processor ratio", "private MB/worker", "MB", "peer MB")
+    columns = ("model", "workers", "against", "ours 1/s", "peer 1/s", "ratio", "quartiles", "CPU ratio", "private MB", "MB", "peer MB")
     report.table("Throughput", columns, rows)
     figures = {"ddp_ratio_min": round(min(ratios), 3), "loop_ratio_min": round(min(against_loop), 3)}
-    figures["memory_ratio_max"] = round(max(r[8] / r[9] for r in rows), 3)
+    figures["memory_ratio_max"] = round(max(r[9] / r[10] for r in rows), 3)
     report.finish(
         "throughput",
         figures,
         {
-            f"{r[0]} {r[2]}": {"ours": round(r[3], 2), "peer": round(r[4], 2), "ratio": round(r[5], 3), "processor_ratio": round(r[6], 3)}
-            | {"private_mb": round(r[7]), "mb": round(r[8]), "peer_mb": round(r[9])}
+            f"{r[0]} {r[2]}": {"ours": round(r[3], 2), "peer": round(r[4], 2), "ratio": round(r[5], 3), "quartiles": r[6]}
+            | {"processor_ratio": round(r[7], 3), "private_mb": round(r[8]), "mb": round(r[9]), "peer_mb": round(r[10])}
             for r in rows
         },
     )

@@ -117,7 +117,8 @@ def beside_a_hog(machine: Machine, rounds: int, seconds: float) -> tuple[float, 
 
 
 def main(arguments: list[str]) -> None:
-    rounds, steps = (3, 100) if "--quick" in arguments else (15, 400)
+    is_quick = report.asked_quick(__doc__, arguments)
+    rounds, steps = (3, 100) if is_quick else (15, 400)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         Path(folder).chmod(0o755)  # the users of runs go through it
         open_, boxed = (Machine(Path(folder, name), boxed=name == "boxed", uid_base=FIRST_USER) for name in ("open", "boxed"))
@@ -126,7 +127,7 @@ def main(arguments: list[str]) -> None:
         level = boxed.host.look().node.sandbox_level
         starts = [(first_line_s(open_), first_line_s(boxed)) for _ in range(rounds)]
         paces = [(step_s(open_, steps), step_s(boxed, steps)) for _ in range(max(2, rounds // 3))]
-        alone, beside = beside_a_hog(boxed, max(2, rounds // 3), 3.0 if "--quick" in arguments else 6.0)
+        alone, beside = beside_a_hog(boxed, max(2, rounds // 3), 3.0 if is_quick else 6.0)
     start_ms = 1000 * median(box - free for free, box in starts)
     overhead = median(box / free for free, box in paces) - 1
     rows = [

@@ -13,7 +13,6 @@ from django.db import connections
 from django.template import engines
 from django.utils.log import configure_logging
 
-from experiments.live import notify
 from webapp.studio.forked import Main
 
 WORKER = (
@@ -43,7 +42,7 @@ def worker() -> Main:
 
 def _with_logs(main: Main) -> Main:
     connections.close_all()
-    notify.disconnect()
+    import_module("experiments.live.notify").disconnect()
 
     def run() -> object:
         configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)  # anew: the handlers that are there write to the studio's terminal
