@@ -41,14 +41,19 @@ def _cells(points: Sequence[tuple[float, float]], width: int, height: int, least
     """Bits of braille, a line connecting each two points that follow each other."""
     cells = [[0] * width for _ in range(height)]
     first, long = points[0][0], (points[-1][0] - points[0][0]) or 1.0
-    tall = (greatest - least) or 1.0
     before: tuple[int, int] | None = None
     for step, value in points:
-        x, y = round((step - first) / long * (2 * width - 1)), round((greatest - value) / tall * (4 * height - 1))
+        x, y = round((step - first) / long * (2 * width - 1)), round(_down(value, least, greatest) * (4 * height - 1))
         for column, row in _line(before or (x, y), (x, y)):
             cells[row // 4][column // 2] |= DOTS[row % 4][column % 2]
         before = (x, y)
     return cells
+
+
+def _down(value: float, least: float, greatest: float) -> float:
+    """0 at the greatest, 1 at the least. Of halves: the difference of two floats may be more than the greatest float."""
+    tall = greatest / 2 - least / 2
+    return (greatest / 2 - value / 2) / tall if tall else 0.0
 
 
 def _line(begin: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
@@ -68,8 +73,7 @@ def svg(curves: Sequence[Curve], *, width: int = 640, height: int = 220) -> str:
     long = (max((points[-1][0] for _, points in drawn), default=1.0) - first) or 1.0
     for place, (curve, points) in enumerate(drawn):
         least, greatest = min(value for _, value in points), max(value for _, value in points)
-        tall = (greatest - least) or 1.0
-        at = " ".join(f"{(s - first) / long * width:.1f},{4 + (greatest - v) / tall * (height - 8):.1f}" for s, v in points)
+        at = " ".join(f"{(s - first) / long * width:.1f},{4 + _down(v, least, greatest) * (height - 8):.1f}" for s, v in points)
         colour, y = COLOURS[place], height + 14 + 18 * place
         said = escape(f"{curve.group} {curve.name}: {number(points[-1][1])} ({number(least)} to {number(greatest)})")
         lines.append(f'<polyline points="{at}" fill="none" stroke="{colour}" stroke-width="1.5"/>')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edt_client import events
@@ -23,6 +23,8 @@ def curve(points: list[float | None]) -> Curve:
 
 
 @given(values, st.integers(8, 120), st.integers(1, 20))
+@example([1.7e308, -1.7e308], 8, 1)
+@example([5e-324, 0.0], 8, 1)
 def test_any_curve_is_drawn_within_its_lines(points: list[float | None], width: int, height: int) -> None:
     lines = braille(curve(points), width=width, height=height)
     if len(lines) > 2:
@@ -41,8 +43,11 @@ def test_a_falling_curve_begins_above_and_ends_below() -> None:
 
 
 @given(st.lists(values, max_size=12))
+@example([[1.7e308, -1.7e308]])
 def test_any_curves_are_a_picture(many: list[list[float | None]]) -> None:
-    assert ET.fromstring(svg([curve(points) for points in many])).tag.endswith("svg")
+    picture = svg([curve(points) for points in many])
+    assert ET.fromstring(picture).tag.endswith("svg")
+    assert "nan" not in picture
 
 
 def test_events_are_read_as_they_come() -> None:
