@@ -36,7 +36,9 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture
 def studio(engine: Engine) -> Iterator[Studio]:
     """Two slots of its own; its pilots find people's data where it is."""
-    with with_digits(pilots_of(engine.settings)) as studio:
+    made = pilots_of(engine.settings)
+    made.settings["EDT_PILOT_COMMAND"] += " --temporary"
+    with with_digits(made) as studio:
         yield studio
 
 

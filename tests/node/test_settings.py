@@ -66,6 +66,15 @@ def test_other_machines_reach_it_where_it_says_or_at_the_card_towards_the_studio
     assert address_of(parse(["join", "--home", str(tmp_path)], {}), own) == address
 
 
+def test_a_home_that_is_deleted_at_the_end_is_a_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    line = ["join", "https://studio.example.org", "--token", "x", "--temporary", "--home"]
+    assert parse([*line, str(tmp_path / "new")], {}).temporary
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(SystemExit):
+        parse([*line, str(tmp_path)], {})
+    assert "is not empty; name a folder that is not there yet" in capsys.readouterr().err
+
+
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
     """A studio's home, as a machine sees it that shares it, with hosts of two machines."""

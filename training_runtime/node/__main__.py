@@ -8,6 +8,7 @@ import glob
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,7 +46,15 @@ def main() -> int:
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
-        return Link(settings).run()
+        status = Link(settings).run()
+        if settings.temporary:
+            _delete(settings.home)
+        return status
+
+
+def _delete(home: Path) -> None:
+    """As who moved here by `rootless`, also what belongs to users of runs. By a program that no depth of folders stops."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(home)], check=False)
 
 
 def _own_hosts(settings: Settings) -> list[Path]:

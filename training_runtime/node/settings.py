@@ -31,7 +31,7 @@ class Settings:
     `name`: what the studio called it when it last joined; empty before. `address`: where other machines of the studio reach this one;
     empty: see `address_of`. `replace`: take over from the `edt-node join` that runs in this home. `shares`: the studio's own home, where
     this machine sees it too: code, data and the folders of its runs are used where they are. `has_host`: the link keeps a node host;
-    else somebody else does."""
+    else somebody else does. `temporary`: `home` is deleted at the end."""
 
     studio: str
     home: Path
@@ -44,6 +44,7 @@ class Settings:
     replace: bool = False
     shares: Path | None = None
     has_host: bool = True
+    temporary: bool = False
 
     @property
     def work(self) -> Path:
@@ -77,6 +78,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         before = json.loads((home / "node.json").read_text()) if (home / "node.json").exists() else {}
     except (OSError, ValueError) as error:
         join.error(f"--home {home}: {error}")
+    if given.temporary and any(home.iterdir()):
+        join.error(f"--temporary: all of --home is deleted at the end, and {home} is not empty; name a folder that is not there yet")
     studio, token = (given.studio or before.get("studio", "")).rstrip("/"), given.token or before.get("token", "")
     if token == "-":  # noqa: S105
         token = sys.stdin.readline().strip()
@@ -94,7 +97,9 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     if not ADDRESS.fullmatch(address):
         join.error(f"--address {address!r}: one host name or IP address, without a port, or none")
     has_host = before.get("host", True) if given.host is None else given.host
-    return Settings(studio, home, data.absolute(), token, slots, name, given.ca or True, address, given.replace, shares, has_host)
+    return Settings(
+        studio, home, data.absolute(), token, slots, name, given.ca or True, address, given.replace, shares, has_host, given.temporary
+    )
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -136,6 +141,11 @@ def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]
         "--replace",
         action="store_true",
         help="take over from the edt-node join that runs with this home, as after an upgrade: its link and its host end, its runs train on",
+    )
+    join.add_argument(
+        "--temporary",
+        action="store_true",
+        help="delete all of --home when this ends in order, as in a job of Slurm or Ray: what runs have written is in the studio then",
     )
     join.add_argument("--insecure", action="store_true", help="speak to a studio without TLS that is not on this machine")
 
