@@ -124,5 +124,7 @@ def test_a_slot_says_who_has_its_gpu_and_a_run_that_fails_who_else_had_it(gpu: P
     run.phase, run.exit_code = "ended", 1
     words = f"Of the 80.0 GiB of GPU 0's memory sleep (process {stranger.pid}, no run's) had 70.0 GiB when last looked at."
     assert run.observation().crowding == words
+    run.crowding[1] = ""  # nobody else had any of another
+    assert run.observation().crowding == words
     run.exit_code = 0
     assert run.observation().crowding == ""

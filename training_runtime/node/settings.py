@@ -76,9 +76,10 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o755)
         before = json.loads((home / "node.json").read_text()) if (home / "node.json").exists() else {}
+        is_taken = given.temporary and any(home.iterdir())
     except (OSError, ValueError) as error:
         join.error(f"--home {home}: {error}")
-    if given.temporary and any(home.iterdir()):
+    if is_taken:
         join.error(f"--temporary: all of --home is deleted at the end, and {home} is not empty; name a folder that is not there yet")
     studio, token = (given.studio or before.get("studio", "")).rstrip("/"), given.token or before.get("token", "")
     if token == "-":  # noqa: S105
@@ -145,7 +146,8 @@ def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]
     join.add_argument(
         "--temporary",
         action="store_true",
-        help="delete all of --home when this ends in order, as in a job of Slurm or Ray: what runs have written is in the studio then",
+        help="delete all of --home when this ends in order, as in a job of Slurm or Ray; what the studio has not got by then is done again "
+        "from the last checkpoint that it has",
     )
     join.add_argument("--insecure", action="store_true", help="speak to a studio without TLS that is not on this machine")
 

@@ -181,7 +181,7 @@ class LiveRun:
             remote=self.remote,
             abandoned=abandoned,
             meeting=self._met(),
-            crowding=" ".join(self.crowding.values()) if self.phase == "ended" and self.exit_code else "",
+            crowding=" ".join(filter(None, self.crowding.values())) if self.phase == "ended" and self.exit_code else "",
         )
 
     def _met(self) -> Meeting | None:
