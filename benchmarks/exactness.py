@@ -10,8 +10,9 @@ of that rate leads to all but the first, and is pulled out for a while.
 With `--programs` not one script is played but random ones, which cross what users' scripts do (see `benchmarks._programs`), each on some
 schedules. One that ends with a sentence that refuses it must be refused on every schedule.
 
-With `--sharded` workers share the optimizer's step out, and die in the midst of that too; the fixed run has one worker, which cannot.
-By what way gradients meet is drawn then for each schedule, and on how many of the machines it is played.
+With `--sharded` workers share the optimizer's step out, every second time with the parameters in common, and die in the midst of that too;
+the fixed run has one worker, which cannot. By what way gradients meet is drawn then for each schedule, and on how many of the machines it
+is played.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ SHARDED_OPTIMIZERS = ("SGD", "Adam", "Adadelta")
 SHARDED = """
 import functools as _functools
 import fabric_model as _fabric_model
-_fabric_model.FabricModel.train = _functools.partialmethod(_fabric_model.FabricModel.train, shard_optimizer=True)
+_fabric_model.FabricModel.train = _functools.partialmethod(_fabric_model.FabricModel.train, {}=True)
 """
+ASKED = ("shard_optimizer", "shard_parameters")  # by the seed
 NEVER_SHARDED = ("edt.elastic", "fn_step_train", "register_step_", "foreach=True", "fused=True", "Adafactor", "torch.optim.Optimizer)")
 PLAYS = 3  # schedules of each random program
 
@@ -68,6 +70,11 @@ class Case:
     job: dict[str, Any]
     key: object
     shown: str
+
+
+def prelude(seed: int) -> str:
+    """What has a script share out what it would not by itself."""
+    return SHARDED.format(ASKED[seed % len(ASKED)])
 
 
 def schedule(seed: int, *, sharded: bool = False) -> dict[str, Any]:
@@ -125,8 +132,8 @@ def place(seed: int, kind: Kind) -> dict[str, Any]:
 
 def cases(first: int, kind: Kind) -> Iterator[Case]:
     """The schedules of one script from this seed on."""
-    script = SHARDED + SMALL if kind.sharded else SMALL
     for seed in itertools.count(first):
+        script = prelude(seed) + SMALL if kind.sharded else SMALL
         job = schedule(seed, sharded=kind.sharded) | (place(seed, kind) if kind.sharded else {})
         if job.get("machines", kind.machines) > 1:
             job["faults"] = elsewhere(job["faults"], random.Random(f"machines {seed}"), cable=kind.cable)
@@ -144,7 +151,7 @@ def programs(first: int, kind: Kind) -> Iterator[Case]:
             continue
         job = short_schedule(seed, made, sharded=kind.sharded) | (place(seed, kind) if kind.sharded else {})
         yield Case(
-            seed, SHARDED + made.text if kind.sharded else made.text, (), job, made.seed, f"program {made.seed} {made.features} {job}"
+            seed, prelude(seed) + made.text if kind.sharded else made.text, (), job, made.seed, f"program {made.seed} {made.features} {job}"
         )
 
 

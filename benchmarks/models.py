@@ -76,6 +76,8 @@ optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 )
 
 MODELS = {"conv": CONV, "mlp-10m": MLP, "transformer": TRANSFORMER}
+ADAM = "optimizer = torch.optim.Adam(model.parameters(), 1e-3)\n"
+LARGER = {"mlp-10m, Adam": MLP + ADAM, "mlp-40m, Adam": MLP.replace("2500", "5800") + ADAM}  # where the state is what counts
 FABRIC = """
 from fabric_model import FabricModel
 import sys
@@ -83,10 +85,10 @@ epochs, engines = int(sys.argv[1]), int(sys.argv[2])
 def data():
     return torch.utils.data.TensorDataset(x, y), None
 FabricModel(model, data, loss_function, optimizer).train(
-    epochs, batch, engines, checkpoint_freq=0, shard_optimizer="--sharded" in sys.argv
+    epochs, batch, engines, checkpoint_freq=0, **{argument: True for argument in sys.argv[3:]}
 )
 """
 
 
 def fabric_script(name: str) -> str:
-    return MODELS[name] + FABRIC
+    return (MODELS | LARGER)[name] + FABRIC

@@ -1,13 +1,14 @@
 """Steps a second at a fixed number of workers, against DistributedDataParallel and a plain loop.
 
-`python -m benchmarks.throughput [--quick] [MODEL ...]`.
+`python -m benchmarks.throughput [--quick] [--sharded optimizer|parameters] [MODEL ...]`.
 
 Same model, data, batch a worker and one thread a worker on both sides; V = W. Ours reads the loss and the accuracy of every engine and
 journals every step, the peers read nothing. The processor ratio compares the processor seconds that a step costs, peer to ours: other work
 disturbs it less. Many short rounds alternate between the two, so that other work on the machine hits both alike; the ratio is their
 median, its quartiles beside.
 
-With `--sharded` the peer is ours too: `shard_optimizer=True` against each worker stepping all parameters, in speed and in memory.
+With `--sharded optimizer` or `--sharded parameters` the peer is ours too: `shard_optimizer=True` or `shard_parameters=True` against each
+worker having all for itself, in speed and in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks import report
-from benchmarks.models import MODELS, fabric_script
+from benchmarks.models import LARGER, MODELS, fabric_script
 from benchmarks.peers import ddp
 from tests.engine.harness import Run, Warm, in_session
 
@@ -59,22 +60,22 @@ def private_mb(pid: int) -> float:
     return (int(fields["Private_Dirty"].split()[0]) + int(fields["Private_Clean"].split()[0])) / 1024
 
 
-def sharded(names: list[str], rounds: int, seconds: float) -> None:
+def sharded(names: list[str], argument: str, rounds: int, seconds: float) -> None:
     """The optimizer's step shared out over 2 and 4 workers, against the same run without that."""
     rows = []
     with contextlib.closing(Warm()) as warm:
         for name in names:
             for workers in (2, 4):
-                pairs = [(ours(warm, name, workers, seconds, "--sharded"), ours(warm, name, workers, seconds)) for _ in range(rounds)]
+                pairs = [(ours(warm, name, workers, seconds, argument), ours(warm, name, workers, seconds)) for _ in range(rounds)]
                 speed, processor = (median(a[i] / b[i] for a, b in pairs) for i in (0, 2))
                 memory = [median(pair[side][i] for pair in pairs) for i in (1, 3) for side in (0, 1)]
                 rows.append((name, workers, speed, 1 / processor, *memory))
                 print(rows[-1], file=sys.stderr)
     columns = ("model", "workers", "ratio", "processor ratio", "private MB/worker", "without", "MB", "without")
-    report.table("Throughput with the optimizer's step shared out", columns, rows)
+    report.table(f"Throughput with {argument}=True", columns, rows)
     figures = {"sharded_ratio_min": round(min(r[2] for r in rows), 3), "sharded_memory_ratio_max": round(max(r[6] / r[7] for r in rows), 3)}
     names_of = ("ratio", "processor_ratio", "private_mb", "whole_private_mb", "mb", "whole_mb")
-    report.finish("sharded", figures, {f"{r[0]} {r[1]}": dict(zip(names_of, (round(x, 3) for x in r[2:]), strict=True)) for r in rows})
+    report.finish(argument, figures, {f"{r[0]} {r[1]}": dict(zip(names_of, (round(x, 3) for x in r[2:]), strict=True)) for r in rows})
 
 
 def quartiles(ratios: Sequence[float]) -> str:
@@ -84,14 +85,23 @@ def quartiles(ratios: Sequence[float]) -> str:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help=f"of {', '.join(MODELS)}, with --sharded also {' and '.join(LARGER)}; all if none is named",
+    )
     parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--sharded", action="store_true", help="against each worker stepping all parameters")
+    parser.add_argument("--sharded", choices=("optimizer", "parameters"), help="this shared by the workers, against each having its own")
     told = parser.parse_args(arguments)
-    if unknown := set(told.models) - set(MODELS):
-        parser.error(f"{', '.join(sorted(unknown))}: no model of {', '.join(MODELS)}")
+    known = [*MODELS, *(LARGER if told.sharded else ())]
+    if unknown := set(told.models) - set(known):
+        parser.error(f"{', '.join(sorted(unknown))}: no model of {', '.join(known)}")
     rounds, seconds = (1, 2.0) if told.quick else (12, 2.0)
-    (sharded if told.sharded else against_peers)(told.models or list(MODELS), rounds, seconds)
+    if told.sharded:
+        sharded(told.models or [*MODELS, *LARGER], f"shard_{told.sharded}", 1 if told.quick else 6, seconds)
+    else:
+        against_peers(told.models or list(MODELS), rounds, seconds)
 
 
 def against_peers(names: list[str], rounds: int, seconds: float) -> None:

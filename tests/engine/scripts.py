@@ -15,7 +15,7 @@ parser.add_argument("--samples", type=int, default=331)
 parser.add_argument("--batch", type=int, default=4)
 parser.add_argument("--engines", type=int, default=4)
 parser.add_argument("--checkpoint", type=int, default=1)
-parser.add_argument("--sharded", action="store_true")
+parser.add_argument("--sharded", choices=["off", "optimizer", "parameters"], default="off")
 parser.add_argument("--dtype", default="float32")
 args = parser.parse_args()
 dtype = getattr(torch, args.dtype)
@@ -47,7 +47,8 @@ if args.optimizer == "Clipped":
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.register_step_pre_hook(clip)
 FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(
-    args.epochs, args.batch, args.engines, checkpoint_freq=args.checkpoint, shard_optimizer=args.sharded
+    args.epochs, args.batch, args.engines, checkpoint_freq=args.checkpoint,
+    shard_optimizer=args.sharded == "optimizer", shard_parameters=args.sharded == "parameters",
 )
 '''
 

@@ -45,7 +45,7 @@ def test_workers_that_add_up_half_precision_in_memory_of_their_own_get_the_same(
 
 
 def test_workers_that_share_the_optimizers_step_out_get_the_same_in_half_precision(start, fixed):
-    run = start(SMALL, *EIGHT, *BFLOAT16, "--sharded")
+    run = start(SMALL, *EIGHT, *BFLOAT16, "--sharded", "parameters")
     goes_4_2_3_1_4(run)
     same_as(run, fixed(*EIGHT, *BFLOAT16))
 

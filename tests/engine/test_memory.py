@@ -181,7 +181,7 @@ def test_rows_in_use_are_kept(segment, monkeypatch):
 def test_banks_of_an_optimizer_are_kept_where_workers_share_its_step_out(monkeypatch, members, kept):
     monkeypatch.setattr(give_back, "ROWS_REST_S", 0.0)
     fd, empty = os.memfd_create("segment"), os.memfd_create("state")
-    layout = replace(LAYOUT, max_workers=4, machines=2, bank_bytes=ROW_BYTES)
+    layout = replace(LAYOUT, max_workers=4, machines=2, bank_bytes=ROW_BYTES, parameter_rows=1)
     segment, at = Segment(fd, layout, create=True), layout.offsets["state"]
     segment.tensor("state", torch.uint8, 3 * ROW_BYTES).fill_(7)
     segment.flat_buffer(0, layout.flat_buffers[0]).fill_(1.0)

@@ -16,7 +16,7 @@ from tests.engine.scripts import HELD, LONG, SMALL
 from tests.engine.test_sharding import COUNTED, SHORT, SOON, same, shared_out
 from training_runtime.elastic.multinode.remote_agent import AGAIN
 
-SHARDED = ("--sharded",)
+SHARDED = ("--sharded", "parameters")
 LONGER = ("--epochs", "36", "--samples", "115", "--checkpoint", "12")
 
 

@@ -77,6 +77,7 @@ class Job:
     loader_threads: int = 4
     save_to_onnx: bool = False
     shard_optimizer: bool = False  # each worker of a machine steps some of the parameters (see `worker.sharding`)
+    shard_parameters: bool = False  # with it: they are in memory that the workers of a machine share
     respawn: RespawnSpec | None = None
     fallback: RespawnSpec | None = None  # what `respawn` is to be made of where the datasets function makes a fork unsafe
     train_set: Any = None
@@ -239,6 +240,7 @@ class Job:
             buffer_bytes=buffer_bytes,
             flat_buffers=all_reduce.flat_buffers(self.trained, wide=self.config.wide_sums and self.rounds_often),
             bank_bytes=banks.bank_bytes(self.trained) if self.shard_optimizer else 0,
+            parameter_rows=self.shard_optimizer + self.shard_parameters,
         )
 
     def means(self, vector: list[float]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from training_runtime.fabric import download, frameworks, laptop, running
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
 from training_runtime.fabric.notebook import kernel
 from training_runtime.fabric.notebook.training import Training
-from training_runtime.fabric.sharding import shardable
+from training_runtime.fabric.sharding import shard
 
 
 class FabricModel:
@@ -79,16 +79,17 @@ class FabricModel:
         checkpoint_freq: int = 1,
         effective_batch_size: int | None = None,
         shard_optimizer: bool = False,
+        shard_parameters: bool = False,
         **others: Any,
     ) -> Training | None:
         """Train for `epoch_number` epochs with global batches of engines x `batch_size`, on as many slots as the run is granted.
 
         engines: `engines_number`, or `effective_batch_size` / `batch_size`, the larger of both where both are given, else the most slots
         the run may have. Frequencies are in epochs, 0 is never. `shard_optimizer`: each worker of a machine steps some of the parameters
-        and all share the optimizer's state; the same bits. Afterwards the model holds the final weights. Raises UserError for
-        arguments that cannot work and TrainingFailed where the training ended with an error. `others`: `hardware_spec`, `worker_num` and
-        `worker_device_num` say the engines in other words; see `arguments`. In a notebook the studio trains, or a process of its own (see
-        `notebook`), and what is returned says how it went; elsewhere None.
+        and all share the optimizer's state; `shard_parameters`: the parameters, too; the same bits. Afterwards the model holds the final
+        weights. Raises UserError for arguments that cannot work and TrainingFailed where the training ended with an error. `others`:
+        `hardware_spec`, `worker_num` and `worker_device_num` say the engines in other words; see `arguments`. In a notebook the studio
+        trains, or a process of its own (see `notebook`), and what is returned says how it went; elsewhere None.
         """
         epoch_number, engines_number = in_other_words(epoch_number, engines_number, others)
         check_whole({"epoch_number": epoch_number, "batch_size": batch_size}, least=1)
@@ -100,7 +101,8 @@ class FabricModel:
         if session is None and part is None and kernel.running():
             engines = engines_of(batch_size, engines_number, effective_batch_size, most=0) or None
             sizes = {"engines_number": engines, "epoch_number": epoch_number, "batch_size": batch_size}
-            asked = {"shard_optimizer": True} if shard_optimizer else {}  # a studio that is older does not know it
+            sharding = {"shard_optimizer": shard_optimizer, "shard_parameters": shard_parameters}
+            asked = {name: value for name, value in sharding.items() if value}  # a studio that is older does not know them
             return self._train_from_notebook({**sizes, **others_whole, "checkpoint_freq": checkpoint_freq, **asked})
         most, slots = running.most_slots(session) if part is None else (0, ())
         config = (
@@ -110,7 +112,7 @@ class FabricModel:
         )
         job = self._job(config, epoch_number, batch_size)
         job.validation_freq, job.checkpoint_freq, job.loader_threads = validation_freq, checkpoint_freq, num_dataloader_threads
-        job.shard_optimizer = shardable(job, asked=shard_optimizer)
+        shard(job, optimizer=shard_optimizer, parameters=shard_parameters)
         if part is not None:
             part.work(job)
         self._results = job.result_dir

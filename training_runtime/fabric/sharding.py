@@ -1,4 +1,4 @@
-"""What train() is asked with `shard_optimizer`, and whether it can be had."""
+"""What train() is asked with `shard_optimizer` and `shard_parameters`, and whether it can be had."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from training_runtime.errors import UserError
 
 KINDS = ", ".join(kind.__name__ for kind in elementwise.KINDS)
 REFUSED = (
-    f"train: shard_optimizer=True needs one of torch.optim's {KINDS}, as it is, since each worker then steps some of the parameters only; "
-    "this optimizer ({}) {}. Leave shard_optimizer out"
+    f"train: {{}}=True needs one of torch.optim's {KINDS}, as it is, since each worker then steps some of the parameters only; "
+    "this optimizer ({}) {}. Leave {} out"
 )
-OWN_STEP = "train: shard_optimizer=True cannot be had with fn_step_train, which may do anything with the optimizer. Leave one of them out"
+OWN_STEP = "train: {}=True cannot be had with fn_step_train, which may do anything with the optimizer. Leave one of them out"
 
 
-def shardable(job: Job, *, asked: object) -> bool:
-    """Whether the optimizer's step is to be shared out. UserError where it cannot be."""
-    if not isinstance(asked, bool):
-        raise UserError(f"train: shard_optimizer must be True or False, not {asked!r}")
-    if not asked:
-        return False
+def shard(job: Job, *, optimizer: object, parameters: object) -> None:
+    """Have the optimizer's step shared out, and the parameters in memory that workers share, where that is asked for. The second needs the
+    first, and brings it along. UserError where it cannot be had."""
+    for name, asked in (("shard_optimizer", optimizer), ("shard_parameters", parameters)):
+        if not isinstance(asked, bool):
+            raise UserError(f"train: {name} must be True or False, not {asked!r}")
+    if not optimizer and not parameters:
+        return
+    name = "shard_parameters" if parameters else "shard_optimizer"
     if job.train_function is not None:
-        raise UserError(OWN_STEP)
+        raise UserError(OWN_STEP.format(name))
     if reason := elementwise.reason_against(job.optimizer):
-        raise UserError(REFUSED.format(type(job.optimizer).__name__, reason))
-    return True
+        raise UserError(REFUSED.format(name, type(job.optimizer).__name__, reason, name))
+    job.shard_optimizer, job.shard_parameters = True, bool(parameters)

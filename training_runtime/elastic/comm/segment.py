@@ -64,7 +64,8 @@ class FlatBuffer:
 @dataclass(frozen=True)
 class Layout:
     """Sizes of everything in the segment. Every process of a run computes the same one. `max_workers`: of all `machines`, as many of
-    each, in their order. `bank_bytes`: of each bank for the state of an optimizer whose step is shared out, 0 where it is not."""
+    each, in their order. `bank_bytes`: of each bank for the state of an optimizer whose step is shared out, whole pages, and how many rows
+    there are for its parameters; 0 where it is not."""
 
     max_workers: int
     engines: int
@@ -75,6 +76,7 @@ class Layout:
     flat_buffers: tuple[FlatBuffer, ...]
     machines: int = 1
     bank_bytes: int = 0
+    parameter_rows: int = 0
 
     @cached_property
     def offsets(self) -> dict[str, int]:
@@ -91,7 +93,7 @@ class Layout:
             "tested": self.test_batches * 8,
             "buffers": 2 * self.buffer_bytes,
             "notes": GENERATIONS * NOTE_BYTES,
-            "state": STATE_BANKS * self.bank_bytes + self.row_bytes if self.bank_bytes else 0,
+            "state": self.parameter_rows * self.row_bytes + STATE_BANKS * self.bank_bytes,
             "rows": (self.engines + 1) * self.row_bytes,
         }
         offsets, at = {}, 0

@@ -4,11 +4,14 @@ looks over their shoulder. Whatever is not known here is thought to be another k
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.optim import optimizer as of_all
 from torch.optim.optimizer import Optimizer
+
+from training_runtime.elastic.comm.strides import strides_of
 
 # Their plain loops over parameters, by exact class: a subclass may do anything.
 KINDS: tuple[type[Optimizer], ...] = (
@@ -40,6 +43,28 @@ def reason_against(optimizer: Optimizer) -> str:
         return "has hooks around its step, which look at all parameters"
     set_ways = [way for way in OTHER_LOOPS if any(group.get(way) for group in optimizer.param_groups)]
     return f"has {set_ways[0]}=True" if set_ways else ""
+
+
+def choices(group: Mapping[str, Any]) -> tuple[tuple[str, bool], ...]:
+    """What the kind of state that the parameters of a group come to depends on: whether each of its numbers is one (momentum, amsgrad)."""
+    return tuple((name, bool(value)) for name, value in group.items() if isinstance(value, bool | int | float))
+
+
+def first_state(optimizer: Optimizer, group: Mapping[str, Any], like: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of what kind the state will be that a parameter `like` this one, of this group, gets in its first step: tensors without memory. Found
+    out by stepping a small one; `optimizer` is one of `KINDS`."""
+    small = torch.zeros(2, 3, dtype=like.dtype, requires_grad=True)
+    small.grad = torch.zeros_like(small)
+    kind: Any = type(optimizer)
+    trial: Optimizer = kind([{**group, "params": [small]}])
+    trial.step()
+    return {
+        name: torch.empty_strided(like.shape, strides_of(like), dtype=t.dtype, device="meta")
+        if t.shape == small.shape
+        else torch.empty(t.shape, dtype=t.dtype, device="meta")
+        for name, t in trial.state[small].items()
+        if isinstance(t, torch.Tensor)
+    }
 
 
 def owners(sizes: Sequence[int], workers: int) -> tuple[int, ...]:

@@ -186,9 +186,9 @@ class Lifecycle(ABC):
         self.exchange.leave()
         if self.worker_id not in record.worker_ids:
             raise Retired
-        self.sharding.release()
         self.exchange.drop()
         group = self.group = Group(segment, record, self.worker_id, self.context.driver)
+        self.sharding.enter(group)
         self.memory.enter()
         if not record.members:
             self._written()  # nobody will be left who could

@@ -105,7 +105,6 @@ class Worker(Stepping):
         if all_shares:
             self.sharding.load_step(doing.unit.step)
         else:
-            self.sharding.release()
             self.job.optimizer.step()
 
     def _step_share(self, doing: Doing) -> bool:
@@ -129,7 +128,7 @@ class Worker(Stepping):
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
         self.whole = False
-        self._give_state()
+        self.sharding.open()
         with self._excused():
             self.hooks.epoch_begin(unit.epoch)
         self.compute.refuse_changes()
@@ -149,7 +148,7 @@ class Worker(Stepping):
         agreed = self._sync()  # nobody goes on before the snapshot is there: else its taker's death would lose it
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         self.whole = False
-        self._give_state()
+        self.sharding.open()
         with self._excused():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
         self.compute.refuse_changes()
@@ -158,16 +157,10 @@ class Worker(Stepping):
         self._commit(self.position + 1)
         self._move_on(agreed)
 
-    def _give_state(self) -> None:
-        """Callbacks of the script may look at the optimizer's state and change it: not what workers share."""
-        if self.job.user_callbacks:
-            self.sharding.release()
-
     def _save_in_hook_again(self, unit: WorkItem) -> None:
         """In the place of a first member that died over it. This worker has had the hook once, as the others have: what it changes now must
         not count."""
         self.whole = False
-        self._give_state()
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         with self._excused(), capture.unchanged(self.job.live):
             self.hooks.epoch_end(unit.epoch, save_model=True)
@@ -219,7 +212,6 @@ class Worker(Stepping):
             self._written()
             if self.job.save_to_onnx:
                 self._save_example()
-        self._give_state()
         with self._excused():
             self.hooks.end()
         if self.group.rank:

@@ -31,7 +31,8 @@ class Memory:
         if expected_bytes := words[STATE_BYTES]:
             words[STATE_ROOM] = words[WANTED]  # members get ready too
             self.landing = transfer.Landing(self.window, expected_bytes, [*live.parameters(), *live.buffers()])
-        capture.touch(live.parameters())
+        if expected_bytes or not job.shard_parameters:  # else these pages are not written before the parameters are elsewhere
+            capture.touch(live.parameters())
         if through_segment:
             self._rows.allocate(tree.first_rows(self._context.workers, job.engines))
         self._rows.warm_heap(job.trained)
