@@ -1,18 +1,21 @@
-"""Errors of GPUs as NVIDIA's library tells them, asked of one that stands in for it: functions of its names that fill in its structures."""
+"""Errors of GPUs, and how busy they are, as NVIDIA's library tells it: asked of one that stands in for it."""
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from typing import Any
 
+import pytest
+
 from tests import cast
+from tests.host import nvml
 from training_runtime.gpu_health import GpuHealth
+from training_runtime.gpu_memory import GpuProcess
 from training_runtime.host.meter.gpu_errors import LOOK_S, GpuErrors
+from training_runtime.host.meter.utilization import GpuUse, nvidia
 from training_runtime.protocol import Observation, decode, encode
 
-NO_SUPPORT, TIMEOUT = 3, 10  # nvmlReturn_t
-HANDLES = {0: ctypes.c_void_p(0x1000), 1: ctypes.c_void_p(0x2000)}
+HANDLES = {0: nvml.handle_at(0x1000), 1: nvml.handle_at(0x2000)}
 
 
 class Library:
@@ -25,29 +28,62 @@ class Library:
         self.asked = 0
         self._events = events
 
-    def nvmlDeviceGetTotalEccErrors(self, handle: ctypes.c_void_p, kind: int, counter: int, count: Any) -> int:
-        assert (kind, counter) == (1, 0), "uncorrected, since the driver was loaded"
+    def nvmlDeviceGetTotalEccErrors(self, handle: Any, kind: Any, counter: Any, count: Any) -> int:
+        assert (kind.value, counter.value) == (1, 0), "uncorrected, since the driver was loaded"
         self.asked += 1
-        if handle.value not in self.errors:
-            return NO_SUPPORT
-        count._obj.value = self.errors[handle.value]
-        return 0
+        if nvml.address_of(handle) not in self.errors:
+            return nvml.NO_SUPPORT
+        count._obj.value = self.errors[nvml.address_of(handle)]
+        return nvml.OK
 
-    def nvmlEventSetCreate(self, events: Any) -> int:
-        events._obj.value = 0x77
-        return 0 if self._events else NO_SUPPORT
+    def nvmlEventSetCreate(self, _events: Any) -> int:
+        return nvml.OK if self._events else nvml.NO_SUPPORT
 
-    def nvmlDeviceRegisterEvents(self, handle: ctypes.c_void_p, kinds: ctypes.c_ulonglong, events: ctypes.c_void_p) -> int:
-        assert (kinds.value, events.value) == (8, 0x77)
-        self.registered.append(handle.value)
-        return 0
+    def nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, _events: Any) -> int:
+        assert kinds.value == 8
+        self.registered.append(nvml.address_of(handle))
+        return nvml.OK
 
-    def nvmlEventSetWait_v2(self, events: ctypes.c_void_p, event: Any, timeout_ms: int) -> int:
-        assert (events.value, timeout_ms) == (0x77, 0), "the loop waits for nothing"
+    def nvmlEventSetWait_v2(self, _events: Any, event: Any, timeout_ms: Any) -> int:
+        assert timeout_ms.value == 0, "the loop waits for nothing"
         if not self.xids:
-            return TIMEOUT
-        event._obj.device, event._obj.data = self.xids.popleft()
-        return 0
+            return nvml.TIMEOUT
+        address, event._obj.eventData = self.xids.popleft()
+        event._obj.device = nvml.handle_at(address)
+        return nvml.OK
+
+
+class Whole(Library):
+    """Of a machine with two GPUs: that of minor number 3, and one that is lost."""
+
+    def nvmlInitWithFlags(self, _flags: int) -> int:
+        return nvml.OK
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 2
+        return nvml.OK
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
+        handle._obj.contents = HANDLES[0].contents
+        return nvml.OK if index.value == 0 else nvml.NO_SUPPORT
+
+    def nvmlDeviceGetMinorNumber(self, _handle: Any, number: Any) -> int:
+        number._obj.value = 3
+        return nvml.OK
+
+    def nvmlDeviceGetUtilizationRates(self, _handle: Any, rates: Any) -> int:
+        rates._obj.gpu = 40
+        return nvml.OK
+
+    def nvmlDeviceGetMemoryInfo(self, _handle: Any, memory: Any) -> int:
+        memory._obj.total, memory._obj.used = 80, 60
+        return nvml.OK
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, _handle: Any, count: Any, infos: Any) -> int:
+        room, count._obj.value = count._obj.value, 1
+        if room:
+            infos[0].pid, infos[0].usedGpuMemory = 12, 50
+        return nvml.OK if room else nvml.INSUFFICIENT_SIZE
 
 
 class Clock:
@@ -57,9 +93,9 @@ class Clock:
         return self.now
 
 
-def test_errors_of_memory_and_xids_are_told_by_gpu() -> None:
+def test_errors_of_memory_and_xids_are_told_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     library, clock = Library(), Clock()
-    errors = GpuErrors(library, HANDLES, clock=clock)
+    errors = GpuErrors(nvml.bound(library, monkeypatch), HANDLES, clock=clock)
     assert library.registered == [0x1000, 0x2000]
     assert errors.look() == (), "it counts none, and has heard of none"
     library.errors[0x1000] = 2
@@ -71,18 +107,36 @@ def test_errors_of_memory_and_xids_are_told_by_gpu() -> None:
     assert errors.look()[1] == GpuHealth(1, None, 79, LOOK_S)
 
 
-def test_a_driver_that_tells_of_no_events_still_tells_of_errors() -> None:
+def test_a_driver_that_tells_of_no_events_still_tells_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library(events=False)
     library.errors = {0x1000: 0, 0x2000: 1}
     library.xids.append((0x1000, 79))
-    assert GpuErrors(library, HANDLES).look() == (GpuHealth(0, 0), GpuHealth(1, 1))
+    assert GpuErrors(nvml.bound(library, monkeypatch), HANDLES).look() == (GpuHealth(0, 0), GpuHealth(1, 1))
     assert library.registered == []
 
 
-def test_a_machine_without_gpus_asks_nothing() -> None:
+def test_a_machine_without_gpus_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
-    assert GpuErrors(library, {}).look() == ()
+    assert GpuErrors(nvml.bound(library, monkeypatch), {}).look() == ()
     assert library.asked == 0
+
+
+def test_gpus_are_known_by_their_minor_numbers_and_one_that_is_lost_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.bound(Whole(), monkeypatch)
+    use, health = nvidia()
+    assert use(3) == GpuUse(0.4, 60, 80, (GpuProcess(12, 50),))
+    assert use(0) is None
+    assert health() == ()
+
+
+def test_a_machine_without_a_driver_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(nvml.bound(None, monkeypatch), "CDLL", no_library)
+    use, health = nvidia()
+    assert use(0) is None
+    assert health() == ()
 
 
 def test_it_travels_with_what_the_host_sees() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.studio import wait_until
+from tests.host import nvml
 from training_runtime.gpu_memory import GpuMemoryHolder, GpuProcess
 from training_runtime.host import processes
 from training_runtime.host.meter import gpu_processes
@@ -22,36 +22,35 @@ from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import SlotRef, Worker
 
 GIB = 1 << 30
-INSUFFICIENT_SIZE, NO_PERMISSION = 7, 4  # nvmlReturn_t
-NOT_AVAILABLE = 2**64 - 1
-HANDLE = ctypes.c_void_p(0x1000)
+HANDLE = nvml.handle_at(0x1000)
 
 
 class Library:
     """`found`: (pid, bytes) on HANDLE. As the real one it says how many there are where they have no room, and gives none."""
 
-    def __init__(self, *found: tuple[int, int], failure: int = 0) -> None:
+    def __init__(self, *found: tuple[int, int], failure: int = nvml.OK) -> None:
         self._found, self._failure = found, failure
 
-    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: ctypes.c_void_p, count: Any, infos: Any) -> int:
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, infos: Any) -> int:
         assert handle is HANDLE
         room, count._obj.value = count._obj.value, len(self._found)
         if self._failure or room < len(self._found):
-            return self._failure or INSUFFICIENT_SIZE
-        for info, (pid, size) in zip(infos, self._found, strict=False):
-            info.pid, info.used_bytes = pid, size
-        return 0
+            return self._failure or nvml.INSUFFICIENT_SIZE
+        for info, (pid, size) in zip(infos or (), self._found, strict=False):
+            info.pid, info.usedGpuMemory = pid, size
+        return nvml.OK
 
 
-def test_the_library_lists_processes_and_what_they_have_however_many_they_are() -> None:
-    assert processes_on(Library((4711, 3 * GIB), (12, NOT_AVAILABLE)), HANDLE) == (GpuProcess(4711, 3 * GIB), GpuProcess(12, None))
-    many = processes_on(Library(*((pid, GIB) for pid in range(1, 301))), HANDLE)
-    assert [each.pid for each in many] == list(range(1, 301))
+@pytest.mark.parametrize("count", [0, 2, 300])
+def test_the_library_lists_processes_and_what_they_have_however_many_they_are(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(4711 + i, 3 * GIB if i else nvml.NOT_AVAILABLE) for i in range(count)]
+    told = processes_on(nvml.bound(Library(*found), monkeypatch), HANDLE)
+    assert told == tuple(GpuProcess(pid, None if size == nvml.NOT_AVAILABLE else size) for pid, size in found)
 
 
-@pytest.mark.parametrize("library", [Library((1, 1), failure=NO_PERMISSION), object()], ids=["it refuses", "it is too old to tell"])
-def test_a_library_that_does_not_tell_says_nothing(library: object) -> None:
-    assert processes_on(library, HANDLE) == ()
+@pytest.mark.parametrize("library", [Library((1, 1), failure=nvml.NO_PERMISSION), object()], ids=["it refuses", "it is too old to tell"])
+def test_a_library_that_does_not_tell_says_nothing(library: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processes_on(nvml.bound(library, monkeypatch), HANDLE) == ()
 
 
 @pytest.fixture

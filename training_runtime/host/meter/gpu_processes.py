@@ -1,51 +1,27 @@
-"""Which processes have memory on a GPU, asked of NVIDIA's management library (NVML), and of which runs they are. Decides nothing.
+"""Which processes have memory on a GPU, asked of NVIDIA's management library, and of which runs they are. Decides nothing.
 
-Names and numbers are those of nvml.h. It was not seen on a GPU yet.
+It was not seen on a GPU yet.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from training_runtime.gpu_memory import GpuMemoryHolder, GpuProcess, holders
 from training_runtime.host import processes
+from training_runtime.host.meter.nvml import answer
 from training_runtime.host.runs.live import LiveRun
 
-_LIST = "nvmlDeviceGetComputeRunningProcesses"
 DEVICES = "/dev/nvidia"  # with what follows in the name of each
-_TOO_SMALL = 7  # NVML_ERROR_INSUFFICIENT_SIZE
-_UNKNOWN = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
-_FEW, _MANY = 64, 4096
 
 
-class ProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_t, the same since NVML 11.1 (`_v2`)."""
-
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("used_bytes", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
-
-
-def processes_on(library: Any, handle: ctypes.c_void_p) -> tuple[GpuProcess, ...]:
+def processes_on(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
     """Those that compute there, as far as the library tells; their numbers are the driver's, which in a container are other processes'."""
-    ask = getattr(library, f"{_LIST}_v3", None) or getattr(library, f"{_LIST}_v2", None)
-    if ask is None:
-        return ()
-    for room in (_FEW, _MANY):
-        count, found = ctypes.c_uint(room), (ProcessInfo * room)()
-        failed = ask(handle, ctypes.byref(count), found)
-        if not failed:
-            return tuple(GpuProcess(each.pid, None if each.used_bytes == _UNKNOWN else each.used_bytes) for each in found[: count.value])
-        if failed != _TOO_SMALL:
-            break
-    return ()
+    found = answer(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()
+    return tuple(GpuProcess(each.pid, each.usedGpuMemory) for each in found)
 
 
 def holders_of(found: Sequence[GpuProcess], runs: Sequence[LiveRun]) -> tuple[GpuMemoryHolder, ...]:

@@ -6,7 +6,6 @@ Read from the kernel and from NVIDIA's library, sampled by the host's loop; what
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import time
@@ -19,6 +18,7 @@ from training_runtime.gpu_memory import GpuMemoryHolder, GpuProcess, crowding
 from training_runtime.host import processes
 from training_runtime.host.meter.gpu_errors import GpuErrors
 from training_runtime.host.meter.gpu_processes import holders_of, processes_on
+from training_runtime.host.meter.nvml import answer, open_library
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import SlotRef, SlotSeen, Worker
 
@@ -145,52 +145,28 @@ def boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class _Utilization(ctypes.Structure):
-    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
 def meter_of(gpus: Sequence[str]) -> Meter:
     """Of a machine with these GPUs."""
     return Meter(*nvidia()) if gpus else Meter(lambda _index: None)
 
 
 def nvidia() -> tuple[Gpu, Callable[[], tuple[GpuHealth, ...]]]:
-    """What tells of the use of GPUs, and of their health. Asks NVIDIA's management library, which comes with the driver: the share of the
-    last second or so in which a kernel ran, the device's memory that is in use, and by which processes.
-
-    Devices are told apart by their minor numbers, as in `node_facts`. Without the library nothing is known.
+    """What tells of the use of GPUs, and of their health. Asks NVIDIA's management library: the share of the last second or so in which a
+    kernel ran, the device's memory that is in use, and by which processes. Without the library nothing is known.
     """
     try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-        handles = _devices(library)
+        nvml, handles = open_library()
     except OSError as error:
         log.info("how busy GPUs are cannot be known: %s", error)
         return lambda _index: None, tuple
 
     def use(index: int) -> GpuUse | None:
-        found, memory = _Utilization(), _Memory()
-        if index not in handles or library.nvmlDeviceGetUtilizationRates(handles[index], ctypes.byref(found)):
+        handle = handles.get(index)
+        busy = answer(nvml, "nvmlDeviceGetUtilizationRates", handle) if handle is not None else None
+        if busy is None:
             return None
-        unknown = library.nvmlDeviceGetMemoryInfo(handles[index], ctypes.byref(memory))
-        used, total = (None, None) if unknown else (int(memory.used), int(memory.total))
-        return GpuUse(min(1.0, float(found.gpu) / 100), used, total, processes_on(library, handles[index]))
+        memory = answer(nvml, "nvmlDeviceGetMemoryInfo", handle)
+        used, total = (None, None) if memory is None else (int(memory.used), int(memory.total))
+        return GpuUse(min(1.0, float(busy.gpu) / 100), used, total, processes_on(nvml, handle))
 
-    return use, GpuErrors(library, handles).look
-
-
-def _devices(library: ctypes.CDLL) -> dict[int, ctypes.c_void_p]:
-    """Handles by minor number. Raises OSError where the library cannot speak to the driver."""
-    count = ctypes.c_uint()
-    if library.nvmlInit_v2() or library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-        raise OSError("NVIDIA's management library does not answer")
-    handles: dict[int, ctypes.c_void_p] = {}
-    for index in range(count.value):
-        handle, minor = ctypes.c_void_p(), ctypes.c_uint()
-        failed = library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-        if not failed and not library.nvmlDeviceGetMinorNumber(handle, ctypes.byref(minor)):
-            handles[minor.value] = handle
-    return handles
+    return use, GpuErrors(nvml, handles).look
