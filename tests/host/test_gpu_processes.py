@@ -115,6 +115,7 @@ def test_a_slot_says_who_has_its_gpu_and_a_run_that_fails_who_else_had_it(gpu: P
     assert facts is not None
     run.workers[Worker(3, worker.pid, facts.start_ticks)] = -1
     both = (GpuProcess(worker.pid, GIB), GpuProcess(stranger.pid, 70 * GIB))
+    run.crowding[2] = "Of a GPU that it has left."
     Meter({0: GpuUse(0.5, 71 * GIB, 80 * GIB, both)}.get).sample([run])
     (slot,) = run.observation().slots or ()
     assert slot.holders == (GpuMemoryHolder(70 * GIB, pid=stranger.pid, name="sleep"), GpuMemoryHolder(GIB, run=7))

@@ -89,6 +89,7 @@ class Meter:
         for run in self._runs:
             run.slots |= {slot.id: slot for slot in run.members or ()}
             run.measured = {}
+            _forget_left(run)
             slots = Counter(worker.pid for worker in run.workers)
             for worker in run.workers:
                 self._look(run, worker, now, slots=slots[worker.pid], into=counts, hurry=hurry)
@@ -138,6 +139,13 @@ class Meter:
             known = holders_of(gpu.processes, self._runs)
             self._holders[index] = (now + max(MEMORY_S, _MEMORY_COST * (boot_s() - now)), known)
         return known
+
+
+def _forget_left(run: LiveRun) -> None:
+    """Who had memory of GPUs that a run has no worker on any more; not once it has none at all, which may be for lack of memory."""
+    if run.workers:
+        gpus = {run.slots[worker.slot].index for worker in run.workers if worker.slot in run.slots}
+        run.crowding = {index: said for index, said in run.crowding.items() if index in gpus}
 
 
 def boot_s() -> float:
