@@ -19,7 +19,7 @@ IDS = 65_536
 _TABLES = ("passwd", "group", "subuid", "subgid")
 _ENTER = f"""
 set -e
-folder=$1 closed=$2; shift 2
+folder=$1 closed=$2 user=$3; shift 3
 mount --make-rprivate /
 for table in {" ".join(_TABLES)}; do mount --bind "$folder/$table" "/etc/$table"; done
 IFS=:
@@ -32,8 +32,9 @@ for path in $closed; do
 done
 unset IFS
 cd "$PWD"
+[ "$user" = 0 ] && exec "$@"
 export HOME="$folder/home"
-exec setpriv --reuid={USER} --regid={USER} --clear-groups -- "$@"
+exec setpriv --reuid="$user" --regid="$user" --clear-groups -- "$@"
 """
 
 
@@ -60,7 +61,16 @@ def commands_as_somebody(folder: Path, *, first: int) -> tuple[str, ...]:
     for table in ("subuid", "subgid"):
         (folder / table).write_text(f"{NAME}:{first}:{IDS}\n" if first else "")
         Path("/etc", table).touch()  # what is bound over a file needs one
-    return ("unshare", "--mount", "sh", "-c", _ENTER, "sh", str(folder), ":".join(_closed()))
+    return _command(folder, USER)
+
+
+def commands_that_know_somebody(folder: Path) -> tuple[str, ...]:
+    """The same for commands that stay root's, after that: of a service that starts what is somebody's as somebody."""
+    return _command(folder, 0)
+
+
+def _command(folder: Path, user: int) -> tuple[str, ...]:
+    return ("unshare", "--mount", "sh", "-c", _ENTER, "sh", str(folder), ":".join(_closed()), str(user))
 
 
 def _closed() -> list[str]:

@@ -57,8 +57,9 @@ PartitionName=work Nodes=node1,node2 Default=YES MaxTime=60 State=UP
 
 @dataclass
 class Engine:
-    """A running Slurm. `settings`: of a studio that is to use it."""
+    """A running Slurm. `settings`: of a studio that is to use it. `within`: what stands before its commands."""
 
+    within: tuple[str, ...] = ()
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="edt-slurm-")))
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class Engine:
 
     def start(self) -> None:
         self.folder.chmod(0o755)
-        for name, mode in (("munge", 0o700), ("state", 0o755), ("pilots", 0o755)):
+        for name, mode in (("munge", 0o711), ("state", 0o755), ("pilots", 0o755)):
             (self.folder / name).mkdir(mode=mode)
         key = self.folder / "munge" / "key"
         key.write_bytes(secrets.token_bytes(1024))
@@ -90,7 +91,7 @@ class Engine:
             environment = {**os.environ, **self.settings}
             self.processes.append(
                 subprocess.Popen(
-                    command,
+                    [*self.within, *command],
                     env=environment,
                     stdout=output,
                     stderr=output,
@@ -102,7 +103,8 @@ class Engine:
 
     def says(self, *command: str) -> str:
         """What a command of Slurm answers; nothing where it cannot yet."""
-        done = subprocess.run(command, env={**os.environ, **self.settings}, capture_output=True, text=True, timeout=30)
+        environment = {**os.environ, **self.settings}
+        done = subprocess.run([*self.within, *command], env=environment, capture_output=True, text=True, timeout=30)
         return done.stdout
 
     def jobs(self) -> list[str]:
@@ -141,8 +143,8 @@ def kill_all_of(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def slurm() -> Iterator[Engine]:
-    engine = Engine()
+def slurm(within: tuple[str, ...] = ()) -> Iterator[Engine]:
+    engine = Engine(within)
     try:
         engine.start()
         yield engine

@@ -8,7 +8,7 @@ import pytest
 from benchmarks._network import LOOPBACK
 from benchmarks._programs import ALL, program
 from benchmarks._stage import LIMIT_S, REFUSED, Stage
-from benchmarks.exactness import SHARDED
+from benchmarks.exactness import prelude
 
 SEEDS = (3588, 710, 529, 1913, 3380, 611, 117, 369, 187, 216, 1463, 16, 40, 125, 275, 13)
 SHARDED_SEEDS = (62, 811, 96, 1508, 445)  # RMSprop, ASGD, NAdam, Rprop and AdamW with amsgrad; what callbacks do to state and parameters
@@ -39,6 +39,6 @@ def test_a_program_whose_optimizers_step_is_shared_out_comes_to_the_same_as_one_
     stage, made = Stage(warm, warm, LOOPBACK[0], 1, LIMIT_S), program(seed)
     alone, _, _ = stage.play(made.text, (), ALONE)
     faults = [{"phase": phase, "step": 4, "rank": 1} for phase in ("stepped", "taking")]
-    moved, generations, _ = stage.play(SHARDED + made.text, (), {**MOVED, "faults": faults})
+    moved, generations, _ = stage.play(prelude(seed) + made.text, (), {**MOVED, "faults": faults})
     assert moved == alone, made.features
     assert sum(generation.redone for generation in generations) >= 2, "nobody has died over a step that was shared out"

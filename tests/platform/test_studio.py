@@ -80,8 +80,8 @@ def test_a_start_serves_the_first_page_and_ctrl_c_leaves_no_process(studio: Stud
         assert not any(password in word for word in process.cmdline()), process
     assert not [name for name in child(studio, "host").environ() if re.search("PASSWORD|REDIS|DATABASE|SECRET|EMAIL", name)]
 
-    for name in ("web", "ingest", "control"):
-        assert child(studio, name).cmdline()[0] == f"edt-studio: {name}"
+    for name in ("web", "ingest", "control"):  # forked, and named a moment later
+        wait_until(lambda name=name: child(studio, name).cmdline()[0] == f"edt-studio: {name}", f"the name of {name}", deadline_s=20)
     for name in ("web", "link", "ingest", "control"):  # only the node host may carry torch
         assert "libtorch" not in Path(f"/proc/{child(studio, name).pid}/maps").read_text(), name
     assert child(studio, "web").memory_full_info().pss < 250 << 20
