@@ -1,4 +1,4 @@
-"""Slurm's jobs are those of whoever asks for them: a studio of somebody who is not root gets machines on which runs have users of their own."""
+"""Slurm's jobs are those of whoever asks for them: a studio that is not root's gets machines on which runs have users of their own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def within(folder: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def engine(folder: Path, within: tuple[str, ...]) -> Iterator[Engine]:  # noqa: ARG001 - it makes the tables
+def engine(folder: Path, within: tuple[str, ...]) -> Iterator[Engine]:
     with slurm(somebody.commands_that_know_somebody(folder)) as engine:
         os.chown(engine.folder / "pilots", somebody.USER, somebody.USER)
         yield engine
