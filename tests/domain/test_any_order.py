@@ -56,6 +56,7 @@ class SlowHost:
             self.processes[run] -= set(leaving[keep:])
             if run not in wanted and not self.processes[run]:
                 del self.processes[run]
+        self.exits = {run: code for run, code in self.exits.items() if run in wanted}  # the studio knows, or wants the run elsewhere
         for spec in (each.spec for each in apply.runs):
             if spec.remote or spec.attempt > self.attempts.get(spec.run, 0):
                 self.exits.pop(spec.run, None)  # of a driver of before: another role, or the next attempt, begins

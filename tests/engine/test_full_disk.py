@@ -50,9 +50,11 @@ def test_a_run_is_suspended_when_there_is_room_for_its_state(start, fixed, tmp_p
         run = start(SMALL, *LONG, env={"EDT_RELEASE_GRACE_S": "0.5"})
         run.members(0, 1)
         run.until_step(10)
+        kept = run.result_dir / "checkpoint" / "engine.pt"
+        run.until(kept.exists, what="the state of the first epoch's end, which is written while the training goes on")
         disk.fill()
         waits(run)
-        good = (run.result_dir / "checkpoint" / "engine.pt").read_bytes()
+        good = kept.read_bytes()
         run.members()
         run.until(lambda: "The state of the training cannot be written now" in run.log.read_text())
         over = time.monotonic() + 3.5  # more than they are given to leave
