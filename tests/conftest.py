@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,13 @@ def django_db_keepdb(django_db_keepdb: bool, django_db_modify_db_settings: None)
         return django_db_keepdb
     migrated.copy_to(Path(connection.creation._get_test_db_name()))
     return True
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that everybody on this machine can reach, which a test's own is not."""
+    with tempfile.TemporaryDirectory(prefix="edt-somebody-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 @pytest.fixture

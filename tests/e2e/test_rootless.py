@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,15 +33,8 @@ BOX = "SELECT sandbox_level FROM experiments_node WHERE name = 'local'"
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """That everybody can reach, which a test's own is not."""
-    with tempfile.TemporaryDirectory(prefix="edt-somebody-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def studio(folder: Path) -> Iterator[Studio]:
-    within = somebody.commands_as_somebody(folder, first=IDS)
+def studio(reachable: Path) -> Iterator[Studio]:
+    within = somebody.commands_as_somebody(reachable, first=IDS)
     with with_digits(
         Studio(slots=2, trusting=False, settings={"EDT_ROOTLESS": "1", "EDT_STOPPED_DRIVER_S": "1"}, within=within, owner=somebody.USER)
     ) as studio:
@@ -53,8 +45,8 @@ def as_studio(studio: Studio, *command: str) -> None:
     subprocess.run([*studio.within, sys.executable, "-m", "training_runtime.host.rootless", *command], cwd=REPOSITORY, check=True)
 
 
-def test_runs_have_users_of_their_own_and_outlive_studio_and_host_and_nothing_is_lost(studio: Studio, folder: Path) -> None:
-    run = submits(studio, paced_digits(folder), command=COMMAND)
+def test_runs_have_users_of_their_own_and_outlive_studio_and_host_and_nothing_is_lost(studio: Studio, reachable: Path) -> None:
+    run = submits(studio, paced_digits(reachable), command=COMMAND)
     trains_on(studio, run)
     trains = driver(studio.home, "local", run)
     assert IDS <= psutil.Process(trains).uids().real < IDS + somebody.IDS

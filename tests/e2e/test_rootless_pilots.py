@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,20 +27,13 @@ BOX = "SELECT sandbox_level FROM experiments_node WHERE name = 'work-1'"
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """That everybody can reach, which a test's own is not."""
-    with tempfile.TemporaryDirectory(prefix="edt-somebody-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+def within(reachable: Path) -> tuple[str, ...]:
+    return somebody.commands_as_somebody(reachable, first=IDS)
 
 
 @pytest.fixture
-def within(folder: Path) -> tuple[str, ...]:
-    return somebody.commands_as_somebody(folder, first=IDS)
-
-
-@pytest.fixture
-def engine(folder: Path, within: tuple[str, ...]) -> Iterator[Engine]:
-    with slurm(somebody.commands_that_know_somebody(folder)) as engine:
+def engine(reachable: Path, within: tuple[str, ...]) -> Iterator[Engine]:
+    with slurm(somebody.commands_that_know_somebody(reachable)) as engine:
         os.chown(engine.folder / "pilots", somebody.USER, somebody.USER)
         yield engine
 
@@ -67,10 +59,10 @@ def runs_under(folder: Path) -> set[int]:
     return found
 
 
-def test_a_pilot_that_is_somebodys_keeps_runs_apart_and_leaves_nothing_behind(studio: Studio, engine: Engine, folder: Path) -> None:
+def test_a_pilot_that_is_somebodys_keeps_runs_apart_and_leaves_nothing_behind(studio: Studio, engine: Engine, reachable: Path) -> None:
     studio.shell(POOL.format(url=studio.url, idle=0.05))
     drains(studio, local=True)
-    run = submits(studio, paced_digits(folder), command=COMMAND)
+    run = submits(studio, paced_digits(reachable), command=COMMAND)
     gets_on(studio, run, on="work-1")
     assert engine.says("squeue", "--noheader", "--format=%U").split() == [str(somebody.USER)]
     assert studio.rows(BOX) == [("user+landlock",)]

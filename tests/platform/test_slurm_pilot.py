@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +41,13 @@ print(status, os.listdir(pilots), beside.read_text())
 """
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """That everybody can reach, which a test's own is not."""
-    with tempfile.TemporaryDirectory(prefix="edt-somebody-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
-
-
-def test_a_pilot_whose_runs_have_users_of_their_own_leaves_nothing_that_its_owner_cannot_remove(folder: Path, settings: Any) -> None:
-    settings.EDT_PILOT_FOLDER = str(folder / "home" / "pilots")
+def test_a_pilot_whose_runs_have_users_of_their_own_leaves_nothing_that_its_owner_cannot_remove(reachable: Path, settings: Any) -> None:
+    settings.EDT_PILOT_FOLDER = str(reachable / "home" / "pilots")
     settings.EDT_PILOT_COMMAND = f"EDT_ROOTLESS=1 {sys.executable} -m training_runtime.node join --temporary"
-    before = somebody.commands_as_somebody(folder, first=100_000_000 + os.getpid() % 1000 * 100_000)
+    before = somebody.commands_as_somebody(reachable, first=100_000_000 + os.getpid() % 1000 * 100_000)
     order = Order("edt-x", "gpu-1", "http://127.0.0.1:1", "edtn_x", walltime_minutes=60, notice_s=60, slots=1, options=())
-    (folder / "job.sh").write_text(slurm.script(order))
+    (reachable / "job.sh").write_text(slurm.script(order))
     done = subprocess.run(
-        [*before, sys.executable, "-c", JOB, str(folder / "job.sh")], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        [*before, sys.executable, "-c", JOB, str(reachable / "job.sh")], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.stdout == "0 [] somebody else's\n", done.stdout + done.stderr

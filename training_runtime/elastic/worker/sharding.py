@@ -233,7 +233,7 @@ def _settle(stepped: State, views: State) -> None:
 def _put(optimizer: torch.optim.Optimizer, p: torch.Tensor, state: State | None) -> None:
     """Let this be the state of `p`, if any."""
     if state is None:
-        del optimizer.state[p]
+        optimizer.state.pop(p, None)
     else:
         optimizer.state[p] = state
 
