@@ -21,10 +21,13 @@ ARGUMENTS = [
 ]
 
 
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # the first draws the same, without windows
+
+
 def executable() -> str:
     """The browser to drive: $CHROMIUM, or one on the PATH."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert found, "no Chromium: install the package `chromium`, or set CHROMIUM to its path"
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    assert found, "no Chromium: install the package `chromium-headless-shell` or `chromium`, or set CHROMIUM to its path"
     return found
 
 

@@ -1,12 +1,13 @@
 #!/bin/sh
-# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it. Some need
+# The tests drive a real Chromium: the one that $CHROMIUM names, one on the PATH, or the system package where we may install it; best the one
+# without windows, which draws the same pages for a third of the processor time (a system that has it nowhere takes the other). Some need
 # more, and are left out where it is not: git and ssh to fetch code, slirp4netns and iproute2 for networks, libfaketime for wrong clocks,
 # slurm-wlm and munge for machines of Slurm, uidmap for a studio without root.
 set -eu
 
 found() {
     [ -n "${CHROMIUM:-}" ] && [ -x "${CHROMIUM:-}" ] && return
-    for name in chromium chromium-browser google-chrome; do
+    for name in chromium-headless-shell chromium chromium-browser google-chrome; do
         command -v "$name" >/dev/null 2>&1 && return
     done
     return 1
@@ -15,7 +16,7 @@ found() {
 install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }
 
 missing=
-found || missing=chromium
+[ -n "${CHROMIUM:-}" ] || command -v chromium-headless-shell >/dev/null 2>&1 || missing=chromium-headless-shell
 command -v git >/dev/null 2>&1 || missing="$missing git"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v slirp4netns >/dev/null 2>&1 || missing="$missing slirp4netns"
@@ -33,6 +34,7 @@ if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1
         for each in $missing; do # one that is not to be had here keeps nobody from the others
             install "$each" >"$log" 2>&1 || echo "$each could not be installed." >&2
         done
+        found || install chromium >"$log" 2>&1 || echo "chromium could not be installed." >&2
     fi
     rm -f "$log"
 fi
