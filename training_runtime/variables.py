@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 LEAST_SECRET = 4  # characters of a line of a secret: shorter ones would be hidden all over a log, and so are not hidden
+CONFIG_JSON = "EDT_CONFIG_JSON"  # what the run finds as config.json in its working folder, as the trials of a search do
 GPU_UUIDS = "EDT_GPU_UUIDS"  # of a machine's GPUs, by number, where runs can open those of their slots alone
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LONGEST_NAME = 200

@@ -11,6 +11,7 @@ import pytest
 from tests.host.conftest import HostUnderTest
 from training_runtime.host.runs import workdir
 from training_runtime.protocol import UNCHANGED_CODE_NS
+from training_runtime.variables import CONFIG_JSON
 
 
 @pytest.fixture
@@ -121,6 +122,21 @@ def test_a_full_disk_leaves_no_half_of_a_folder(code: Path, tmp_path: Path, monk
     assert [path.name for path in tmp_path.iterdir()] == ["code"]
 
 
+def test_the_config_of_a_trial_takes_the_place_of_the_one_that_came_with_the_code(code: Path, tmp_path: Path) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    (code / "config.json").write_text('{"lr": 1}')
+    workdir.make(code, work)
+    workdir.write_config('{"lr": 0.5}', work)
+    assert (work / "config.json").read_text() == '{"lr": 0.5}'
+    assert (code / "config.json").read_text() == '{"lr": 1}'
+    (work / "config.json").unlink()
+    (work / "config.json").symlink_to(elsewhere)  # by an earlier attempt
+    workdir.write_config('{"lr": 0.5}', work)
+    assert not elsewhere.exists()
+    assert not (work / "config.json").is_symlink()
+    assert not list(work.glob(".config*"))
+
+
 WRITES = """
 import os, sys
 from pathlib import Path
@@ -142,3 +158,17 @@ def test_what_a_script_writes_beside_itself_stays_and_no_other_run_sees_it(host:
         assert (work / "outputs/checkpoint.pt").read_text() == "weights"
         assert Path(spec.code_dir, "config.yaml").read_text() == "lr: 0"
         assert not Path(spec.code_dir, "outputs").exists()
+
+
+READS_CONFIG = """
+import json
+print("lr is", json.load(open("config.json"))["lr"])
+"""
+
+
+def test_a_script_finds_what_a_variable_says_as_config_json_beside_itself(host: HostUnderTest) -> None:
+    spec = host.spec(7, "script", "main.py", code={"main.py": READS_CONFIG}, env={CONFIG_JSON: '{"lr": 0.25}'})
+    host.want(spec)
+    host.apply()
+    assert host.until_run(7, lambda seen: seen.state == "exited").exit_code == 0, host.console(7)
+    assert "lr is 0.25" in host.console(7)

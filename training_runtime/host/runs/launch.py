@@ -32,6 +32,7 @@ from training_runtime.host.spares import ahead
 from training_runtime.host.spares.ahead import Ahead, Imported, Prepared
 from training_runtime.protocol import RunSpec
 from training_runtime.records import build
+from training_runtime.variables import CONFIG_JSON
 
 GO = b"go\n"
 MAX_LAUNCH_BYTES = 4 << 20
@@ -167,7 +168,7 @@ def _settle_ahead(launch: Launch, imported: Imported) -> None:
     """What `_settle_in` does, in a box that was entered before the run was known."""
     result = Path(launch.spec.result_dir)
     _make_folders(launch, result)
-    workdir.make(Path(launch.code), Path(launch.work_dir))
+    _fill_work_dir(launch)
     _link_temporary(launch, result)
     _take_console(Path(launch.log_dir, "console.log"))
     script = Path(launch.work_dir, launch.spec.argv[0])
@@ -202,7 +203,7 @@ def _settle_in(launch: Launch) -> None:
     _make_folders(launch, result)
     if inherited is not None:
         inheritance.copy_inherited(inherited, result)
-    workdir.make(Path(launch.code), Path(launch.work_dir))
+    _fill_work_dir(launch)
     _link_temporary(launch, result)
     _take_console(Path(launch.log_dir, "console.log"))
     os.environ.clear()
@@ -218,6 +219,13 @@ def _settle_in(launch: Launch) -> None:
 def _make_folders(launch: Launch, result: Path) -> None:
     for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.work_dir).parent):
         Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def _fill_work_dir(launch: Launch) -> None:
+    folder = Path(launch.work_dir)
+    workdir.make(Path(launch.code), folder)
+    if text := launch.environment.get(CONFIG_JSON):
+        workdir.write_config(text, folder)
 
 
 def _link_temporary(launch: Launch, result: Path) -> None:
