@@ -18,6 +18,7 @@ from experiments.notifications import deliveries
 from experiments.ops import clock
 from experiments.ops.pace import Pace
 from experiments.runs import states
+from experiments.searches import advancing
 from experiments.transfer import importing
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,12 @@ def pull_triggers() -> None:
     """Act on what came in by triggers."""
     notify.begun(notify.TRIGGERS)
     triggers.pull_all(clock.now())
+
+
+@shared_task
+def advance_searches() -> None:
+    """Begin the next trials of searches for hyperparameters."""
+    advancing.advance_all(clock.now())
 
 
 @shared_task

@@ -187,6 +187,7 @@ CELERY_BEAT_SCHEDULE = {
     "look-at-slots": {"task": "experiments.tasks.look_at_slots", "schedule": 20.0, "options": {"expires": 20.0}},
     "ingest-all": {"task": "experiments.tasks.ingest_all", "schedule": 5.0, "options": {"queue": "ingest", "expires": 5.0}},
     "pull_triggers": {"task": "experiments.tasks.pull_triggers", "schedule": 60.0},
+    "advance-searches": {"task": "experiments.tasks.advance_searches", "schedule": 5.0, "options": {"expires": 5.0}},
     "import_projects": {"task": "experiments.tasks.import_projects", "schedule": 60.0, "options": {"expires": 60.0}},
     "deliver": {"task": "experiments.tasks.deliver", "schedule": 30.0},
     "count-disk": {"task": "experiments.tasks.count_disk", "schedule": 30.0, "options": {"expires": 30.0}},

@@ -43,6 +43,7 @@ from experiments.models.projects import Membership, Permit, Project, Role, User
 from experiments.models.registry import ModelAlias, ModelEvent, ModelFile, ModelVersion, RegisteredModel
 from experiments.models.run_values import RunColumn, RunValue, SavedView
 from experiments.models.runs import RunState, TrainingRun
+from experiments.models.searches import Search, SearchTrial
 from experiments.models.store import StoreCopy, StoreState
 from experiments.models.submissions import Submission
 from experiments.models.tokens import ApiToken, Scope
@@ -110,6 +111,8 @@ __all__ = [
     "RunValue",
     "SavedView",
     "Scope",
+    "Search",
+    "SearchTrial",
     "Slot",
     "SlotDeath",
     "SlotPrice",

@@ -2,11 +2,12 @@
 The only writer of both. Called in the transaction that stores what they come from.
 
 An argument is what the script's own parser made of it, where the run has noted that; else what the command says; else a parameter that the
-script logs. Names are plain: as argparse calls them, "--batch-size" is batch_size.
+script logs; else what it was given as config.json. Names are plain: as argparse calls them, "--batch-size" is batch_size.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from experiments.definitions.arguments import arguments, plain_name, together
 from experiments.models import LoggedFacts, RunColumn, RunValue, TrainingRun
 from experiments.models.run_values import NAME_LIMIT
+from training_runtime.variables import CONFIG_JSON
 
 TEXT_LIMIT = 500
 MOST_VALUES = 500  # arguments of a run
@@ -41,6 +43,16 @@ def arguments_of(command: str, parsed: Mapping[str, str], logged: Mapping[str, s
     return dict(kept[:MOST_VALUES])
 
 
+def configured(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the run finds in its config.json, where a variable says that; of values that are no text, number or truth nothing."""
+    try:
+        found = json.loads(environment.get(CONFIG_JSON, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    values = found.items() if isinstance(found, dict) else ()
+    return {name: str(value) for name, value in values if isinstance(value, str | int | float)}
+
+
 def begin(runs: Iterable[TrainingRun]) -> None:
     """The values of runs that have just been made."""
     for run in runs:
@@ -51,7 +63,8 @@ def begin(runs: Iterable[TrainingRun]) -> None:
 
 def keep_arguments(run: TrainingRun, facts: LoggedFacts | None) -> None:
     """Replace the stored arguments of the run by what is known now."""
-    values = arguments_of(run.command, facts.arguments if facts else {}, facts.parameters if facts else {})
+    logged = {**configured(run.environment), **(facts.parameters if facts else {})}
+    values = arguments_of(run.command, facts.arguments if facts else {}, logged)
     _store_values(run, K.ARGUMENT, values)
     _keep_columns(run.experiment_id, [(RunColumn.Kind.ARGUMENT.value, name, text) for name, text in values.items()])
 

@@ -6,6 +6,7 @@ Served at /ui/tools/dlicmd.py and run by itself: Python 3.8 or later and its sta
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import getpass
 import json
@@ -23,7 +24,7 @@ import urllib.parse
 import urllib.request
 import uuid
 from pathlib import Path
-from typing import IO, Any, Callable, NoReturn, cast  # noqa: UP035  (it runs on Python 3.8)
+from typing import IO, Any, Callable, Iterator, NoReturn, cast  # noqa: UP035  (it runs on Python 3.8)
 
 HELP = """usage: python dlicmd.py VERB [CONNECTION] [JOB OPTIONS] [-- ARGUMENTS OF THE SCRIPT]
 
@@ -36,6 +37,9 @@ HELP = """usage: python dlicmd.py VERB [CONNECTION] [JOB OPTIONS] [-- ARGUMENTS 
   --app-get-all, --app-history-get-all, --app-get ID, --app-wait ID, --app-analyze ID
   --app-stop ID ..., --app-stop-all, --app-launcherlogs ID, --app-outlogs ID, --app-errlogs ID
   --rp-get-all, --rp-get NAME, --k8s-obj-get-all
+  --hpo-start FILE --model-dir FOLDER     search for hyperparameters, as the JSON in FILE says
+  --hpo-get-all, --hpo-get NAME, --hpo-stop NAME ..., --hpo-delete NAME ..., --hpo-delete-all
+  --hpo-algorithm-get-all, --hpo-algorithm-get NAME
 
 connection: --rest-host HOST [--rest-port PORT], and --username NAME --password WORD, --jwt-token TOKEN, or what --logon kept in ~/.dlicmd
   https; the certificate is checked only where --ca-cert FILE says whom to trust; --rest-host http://HOST for a studio without it.
@@ -59,6 +63,7 @@ OWN += ("--query-args", "-o", "--output", "--debug-level", "--data-source")
 EXEC_COLUMNS = "id creator=submit_user appName=name framework elastic=type state numWorker=num createTime=submit_time createTime=age"
 APP_COLUMNS = "id consumer submit_user name priority=pri type state task12n_num=num used_gpu=gpu used_mem=mem used_cpu=cpu"
 APP_COLUMNS += " submit_time start_time submit_time=age"
+SEARCH_COLUMNS = "hpoName=name state running progress creator createtime duration complete failed"
 KEPT = ".dlicmd"
 EVERY_S = 2.0
 LEFT_OUT = ("__pycache__", ".git", ".ipynb_checkpoints")
@@ -270,14 +275,33 @@ def start(call: Call) -> None:
             data["dataSource"] = json.loads(call.said.get("--data-source"))
         except ValueError:
             raise Failed('--data-source is no JSON: write \'[{"type": "fs", "location": {"paths": "mnist"}}]\'.') from None
+    with sent(call, f"{DL}/execs/?args={urllib.parse.quote(args)}", source, data) as answer:
+        found = json.load(answer)
+    say({"execId": found["id"], "appId": found["appId"]})
+
+
+def start_search(call: Call) -> None:
+    """What is searched is said in a file; the code is packed as that of a job."""
+    try:
+        wanted = json.loads(Path(call.words[0] if call.words else "").read_text())
+    except (OSError, ValueError):
+        raise Failed("Name a file with the search as JSON after --hpo-start.") from None
+    source = Path(call.said.job_option("--model-dir"))
+    if not source.name or not source.is_dir():
+        raise Failed("Say where the model is that the trials train: --model-dir FOLDER.")
+    with sent(call, f"{DL}/hypersearch", source, wanted) as answer:
+        say(f"Start hypersearch with id: {answer.read().decode()}\n")
+
+
+@contextlib.contextmanager
+def sent(call: Call, path: str, source: Path | None, data: dict[str, Any]) -> Iterator[Any]:
+    """The answer to a form with the packed code, open."""
     boundary = uuid.uuid4().hex
     with tempfile.TemporaryFile() as body:
         size = _form(cast(IO[bytes], body), boundary, source, data)
         say(f"Copying files and directories ...\nContent size: {short(size)}\n")
-        path = f"{DL}/execs/?args={urllib.parse.quote(args)}"
         with call.service.call("POST", path, body=cast(IO[bytes], body), kind=f"multipart/form-data; boundary={boundary}") as answer:
-            found = json.load(answer)
-    say({"execId": found["id"], "appId": found["appId"]})
+            yield answer
 
 
 def _form(body: IO[bytes], boundary: str, source: Path | None, data: dict[str, Any]) -> int:
@@ -426,7 +450,7 @@ def not_here(what: str) -> Do:
     return do
 
 
-EXECS, APPS = f"{DL}/execs", f"{DL}/scheduler/engine/applications"
+EXECS, APPS, SEARCHES = f"{DL}/execs", f"{DL}/scheduler/engine/applications", f"{DL}/hypersearch"
 LIVE = "state=RUNNING,PENDING_CRD_SCHEDULER"
 STOP = change("PUT", f"{DL}/scheduler/applications/{{0}}/stop", "Stop application {0} succeed.")
 VERBS: dict[str, Do] = {
@@ -459,7 +483,16 @@ VERBS: dict[str, Do] = {
     "--pj-get-all": not_here("parallel jobs beside those that --app-get-all lists"),
     **{f"--{of}-{kind}logs": parts_logs(log) for of in ("exec", "app") for kind, log in (("out", "stdout"), ("err", "stderr"))},
     **{f"--{of}-launcherlogs": parts_logs("launcherlog") for of in ("exec", "app")},
-    **{f"--hpo-{verb}": not_here("hyperparameter search by this program") for verb in ("start", "get-all", "get", "stop", "delete")},
+    "--hpo-start": start_search,
+    "--hpo-get-all": listing(SEARCHES, SEARCH_COLUMNS),
+    "--hpo-get": one(SEARCHES + "/{0}"),
+    "--hpo-stop": change("PUT", SEARCHES + "/{0}", "Stop hpo {0} succeed."),
+    "--hpo-restart": change("PUT", SEARCHES + "/{0}/restart", "Restart hpo {0} succeed."),
+    "--hpo-delete": change("DELETE", SEARCHES + "/{0}", "Delete hpo {0} succeed."),
+    "--hpo-delete-all": change("DELETE", SEARCHES, "Delete all hpos succeed."),
+    "--hpo-algorithm-get-all": listing(SEARCHES + "/algorithm", "name type remoteExec"),
+    "--hpo-algorithm-get": one(SEARCHES + "/algorithm/{0}"),
+    "--hpo-algorithm-delete": change("DELETE", SEARCHES + "/algorithm/{0}", "Delete algorithm {0} succeed."),
 }
 
 

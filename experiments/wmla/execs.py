@@ -26,7 +26,7 @@ def _frameworks(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 
 def _submit(request: HttpRequest) -> HttpResponse:
     """?args= in the address, or "args" in the JSON of the form's field `data`. Files may be called anything."""
-    spec = _spec(request.POST.get("data", ""))
+    spec = data_field(request)
     args = request.GET.get("args") or request.POST.get("args") or spec.get("args", "")
     if not isinstance(args, str):
         answers.refuse("args is no text: write it as dlicmd.py's options.")
@@ -36,7 +36,9 @@ def _submit(request: HttpRequest) -> HttpResponse:
     return answers.json_response(described(run, request))
 
 
-def _spec(text: str) -> dict[str, Any]:
+def data_field(request: HttpRequest) -> dict[str, Any]:
+    """The JSON object in the form's field `data`; empty where there is none. Raises Refused."""
+    text = request.POST.get("data", "")
     if not text:
         return {}
     try:
@@ -74,7 +76,8 @@ def _delete_all(request: HttpRequest) -> HttpResponse:
     """What the person submitted by this interface and has ended. What runs is left, and so is what was started on the pages."""
     user = person(request)
     projects = [project.pk for project in access.projects_for(user) if access.may(project, "write")]
-    for run in execs_of(user).filter(submission__isnull=False, state__in=ENDED, experiment__project__in=projects):
+    mine = execs_of(user).filter(submission__isnull=False, trial__isnull=True)  # trials go with their search
+    for run in mine.filter(state__in=ENDED, experiment__project__in=projects):
         submissions.withdraw(run, by=user)
     return answers.nothing()
 

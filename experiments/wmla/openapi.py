@@ -46,6 +46,17 @@ EXEC: Schema = {
     "required": ["id", "args", "state", "creator", "appId", "framework", "createTime"],
     "additionalProperties": {"type": ["string", "number", "boolean"]},
 }
+SEARCH: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("hpoName", "creator", "createtime", "duration", "progress"), TEXT),
+        "state": {"enum": ["SUBMITTED", "RUNNING", "STOPPED", "FINISHED", "FAILED"]},
+        "experiments": {"type": "array", "items": OBJECT},
+        "best": OBJECT,
+        **dict.fromkeys(("running", "complete", "failed"), COUNT),
+    },
+    "required": ["hpoName", "creator", "state", "progress", "experiments", "algoDef"],
+}
 APPLICATION: Schema = {
     "type": "object",
     "properties": {
@@ -101,7 +112,7 @@ def document() -> Schema:
 
 def _paths() -> dict[str, dict[str, dict[str, Any]]]:
     """By path and method: `ok`, what is answered (a schema, or a media type for a file, or nothing); `query`; `takes`, by media type."""
-    return {**_logon(), **_execs(), **_scheduler(), **_wml()}
+    return {**_logon(), **_execs(), **_searches(), **_scheduler(), **_wml()}
 
 
 def _logon() -> dict[str, dict[str, dict[str, Any]]]:
@@ -128,6 +139,23 @@ def _execs() -> dict[str, dict[str, dict[str, Any]]]:
         f"{one}/stop": {"post": {}, "put": {}},
         f"{one}/log": {"get": {"ok": TEXT, "file": "text/plain", "query": {"logType": {"enum": ["outlog", "errlog", "outerrlog"]}}}},
         f"{one}/result": {"get": {"file": "application/zip"}},
+    }
+
+
+def _searches() -> dict[str, dict[str, dict[str, Any]]]:
+    top = f"{DL}/hypersearch"
+    one, algorithm, algorithms = f"{top}/{{search}}", f"{top}/algorithm/{{algorithm}}", {"type": "array", "items": NAMED}
+    return {
+        top: {
+            "get": {"ok": {"type": "array", "items": SEARCH}},
+            "post": {"ok": {"type": ["string", "object"]}, "takes": {"multipart/form-data": SUBMISSION}},
+            "delete": {},
+        },
+        f"{top}/algorithm": {"get": {"ok": algorithms, "query": {"type": {"enum": ["BUILD_IN", "USER_PLUGIN"]}}}},
+        f"{top}/algorithm/install": {"post": {}},
+        algorithm: {"get": {"ok": NAMED}, "delete": {}},
+        one: {"get": {"ok": SEARCH}, "put": {}, "delete": {}},
+        **{f"{one}/{verb}": {"put": {}, "post": {}} for verb in ("stop", "force", "restart")},
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
@@ -35,17 +35,22 @@ _PROJECTS = uuid.UUID(
 )  # one request of each person's stands for their project, whatever it is called
 
 
-def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[UploadedFile[bytes]], instance_group: str) -> TrainingRun:
-    """A queued run. Raises Refused, DomainError or BundleRefused with what is wrong and what to do."""
-    try:
-        said = parse(args, spec)
-    except WrongArguments as wrong:
-        answers.refuse(str(wrong))
+def submit(
+    *,
+    by: User,
+    args: str,
+    spec: Mapping[str, Any],
+    files: Sequence[UploadedFile[bytes]],
+    instance_group: str,
+    also: Mapping[str, str] | None = None,
+    then: Callable[[TrainingRun], object] | None = None,
+) -> TrainingRun:
+    """A queued run. `also`: variables beside those of the args; `then` is called with it in the transaction that makes it. Raises Refused,
+    DomainError or BundleRefused with what is wrong and what to do."""
+    said = _parsed(args, spec)
     framework = frameworks.named(said.framework)
     folder = checks.data_folder(said.data_path)
-    environment = checks.variables(said.environment)
-    if said.priority is not None:
-        checks.whole(said.priority, field="priority", least=1, most=10_000)
+    environment = checks.variables({**said.environment, **(also or {})})
     project = _project(by)
     with sent_code.opened(files) as code:
         bundle = bundles.store_bundle(code.file, file_name=code.name)
@@ -64,10 +69,26 @@ def submit(*, by: User, args: str, spec: Mapping[str, Any], files: Sequence[Uplo
             commands=[command],
             environment=environment,
         )
-        run = experiment.runs.select_related("experiment", "version__definition", "submitted_by").get()
-        if said.priority is not None:
-            run.priority = services.set_priority(run, by=by, priority=said.priority).priority
+        run = _prioritized(experiment.runs.select_related("experiment", "version__definition", "submitted_by").get(), said, by=by)
         keep_submission(run, args=args, framework=framework.name, instance_group=instance_group or said.instance_group)
+        if then is not None:
+            then(run)
+    return run
+
+
+def _parsed(args: str, spec: Mapping[str, Any]) -> Arguments:
+    try:
+        said = parse(args, spec)
+    except WrongArguments as wrong:
+        answers.refuse(str(wrong))
+    if said.priority is not None:
+        checks.whole(said.priority, field="priority", least=1, most=10_000)
+    return said
+
+
+def _prioritized(run: TrainingRun, said: Arguments, *, by: User) -> TrainingRun:
+    if said.priority is not None:
+        run.priority = services.set_priority(run, by=by, priority=said.priority).priority
     return run
 
 

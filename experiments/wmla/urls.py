@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path, re_path
 
-from experiments.wmla import definitions, execs, logon, logs, openapi, program, scheduler, trainings
+from experiments.wmla import definitions, execs, logon, logs, openapi, program, scheduler, searches, trainings
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
@@ -10,6 +10,7 @@ EXEC = "(?P<exec_id>[^/]+)"
 KEY = "(?P<key>[^/]+)"
 EXECUTOR = "(?P<executor>[^/]+)"
 LOG = "(?P<kind>stdout|stderr|launcherlog)(?P<download>/download)?"
+SEARCH = f"{DEEP_LEARNING}/hypersearch"
 SCHEDULER = f"{DEEP_LEARNING}/scheduler"
 CONDUCTOR = "platform/rest/conductor/v1"
 GROUP = f"{CONDUCTOR}/instances/(?P<group>[^/]+)"
@@ -33,6 +34,14 @@ urlpatterns = [
     _at(f"{DEEP_LEARNING}/execs/{EXEC}/stop", execs.stop, "stop_exec"),
     _at(f"{DEEP_LEARNING}/execs/{EXEC}/log", logs.train_log, "exec_log"),
     _at(f"{DEEP_LEARNING}/execs/{EXEC}/result", logs.result, "exec_result"),
+    _at(SEARCH, searches.searches, "searches"),
+    _at(f"{SEARCH}/algorithm", searches.algorithms, "algorithms"),
+    _at(f"{SEARCH}/algorithm/install", searches.install, "install_algorithm"),
+    _at(f"{SEARCH}/algorithm/(?P<algorithm>[^/]+)", searches.one_algorithm, "algorithm"),
+    _at(f"{SEARCH}/(?P<search>[^/]+)", searches.one, "search"),
+    _at(f"{SEARCH}/(?P<search>[^/]+)/stop", searches.stop, "stop_search"),
+    _at(f"{SEARCH}/(?P<search>[^/]+)/force", searches.stop, "force_search"),
+    _at(f"{SEARCH}/(?P<search>[^/]+)/restart", searches.restart, "restart_search"),
     _at(f"{SCHEDULER}/applications", scheduler.all_applications, "applications"),
     _at(f"{SCHEDULER}/applications/{EXEC}", scheduler.one_application, "application"),
     _at(f"{SCHEDULER}/applications/{EXEC}/stop", scheduler.stop, "stop_application"),

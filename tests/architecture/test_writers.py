@@ -28,6 +28,7 @@ WRITERS = {
     "services.prices": "SlotPrice",
     "services.projects": "Experiment Membership Project TrainingDefinition Webhook",
     "services.registry": "ModelAlias ModelEvent ModelFile ModelVersion RegisteredModel",
+    "services.searches": "Search SearchTrial",
     "services.submissions": "Submission",
     "services.tokens": "ApiToken EndedToken",
     "services.triggers": "Trigger TriggerDelivery",

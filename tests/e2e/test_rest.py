@@ -69,6 +69,24 @@ if __name__ == "__main__":
     main()
 """
 
+# In the shape of WMLA's samples for hyperparameter search: values from config.json, results to val_dict_list.json.
+SEARCH_SCRIPT = """
+import json
+import os
+
+import torch
+
+rate = float(json.loads(open("config.json").read())["learning_rate"])
+weight, metrics = torch.tensor(4.0, requires_grad=True), []
+for epoch in range(1, 6):
+    loss = (weight - 1) ** 2
+    (slope,) = torch.autograd.grad(loss, weight)
+    weight = (weight - rate * slope).detach().requires_grad_()
+    metrics.append({"steps": epoch, "loss": float(loss)})
+with open("{}/val_dict_list.json".format(os.environ["RESULT_DIR"]), "w") as f:
+    json.dump(metrics, f)
+"""
+
 # In the shape of WMLA's samples for TensorFlow 2: tf.keras, images in batches, names for loss and metrics.
 KERAS_SCRIPT = """
 import os
@@ -168,6 +186,30 @@ def test_a_job_from_the_command_line_trains_and_its_log_and_model_are_fetched(st
         assert "model/train/model_epoch_final.pth" in archive.namelist()
     shown = json.loads(terminal.run("--exec-get", name))
     assert (shown["args"].split()[1], shown["numWorker"], shown["creator"]) == ("edtPyTorch", 2, "alice")
+
+
+def test_a_search_from_the_command_line_finds_the_best_of_its_trials(studio: Studio, tmp_path: Path) -> None:
+    password, terminal = studio.account("alice"), Terminal(studio, tmp_path)
+    (tmp_path / "pytorch_hpo").mkdir()
+    (tmp_path / "pytorch_hpo" / "main.py").write_text(SEARCH_SCRIPT)
+    wanted = {"algorithm": "Random", "maxJobNum": 3, "maxParalleJobNum": 2, "objectiveMetric": "loss", "objective": "minimize"}
+    lr = {"name": "learning_rate", "type": "Range", "dataType": "DOUBLE", "minDbVal": 0.001, "maxDbVal": 0.1}
+    model = {"args": "--exec-start PyTorch --model-main main.py --model-dir pytorch_hpo"}
+    (tmp_path / "search.json").write_text(json.dumps({"modelSpec": model, "algoDef": wanted, "hyperParams": [lr]}))
+    terminal.run("--logon", "--username", "alice", "--password", password)
+    printed = terminal.run("--hpo-start", "search.json", "--model-dir", "pytorch_hpo")
+    name = json.loads(printed.split("with id: ")[1])["uid"]
+
+    def shown() -> dict[str, Any]:
+        found: dict[str, Any] = json.load(notebook(studio, f"{DL}/hypersearch/{name}", password))
+        assert found["state"] in ("SUBMITTED", "RUNNING", "FINISHED"), found
+        return found
+
+    wait_until(lambda: shown()["state"] == "FINISHED", lambda: f"{shown()}\n{studio.tail()}", deadline_s=180)
+    trials = {float(each["hyperParams"][0]["fixedVal"]): each["metricVal"] for each in shown()["experiments"]}
+    assert len(trials) == 3
+    assert float(shown()["best"]["hyperParams"][0]["fixedVal"]) == max(trials), "the largest rate comes nearest in five steps"
+    assert shown()["best"]["metricVal"] == min(trials.values())
 
 
 def test_a_job_for_tensorflow_trains_its_keras_model(studio: Studio, tmp_path: Path) -> None:

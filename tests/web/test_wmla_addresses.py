@@ -22,6 +22,8 @@ SAMPLES: dict[str, Any] = {
     "executor": "1",
     "kind": "stdout",
     "download": "/download",
+    "search": "alice-hpo-1",
+    "algorithm": "Random",
 }
 
 

@@ -22,6 +22,7 @@ from experiments.runs import states
 from experiments.wmla.program import FILE
 from tests import cast
 from tests.conftest import SentMessages
+from tests.domain.test_search_choices import LR, algo
 from tests.web.test_request_limits import Server
 from tests.web.wmla import DL
 
@@ -152,6 +153,24 @@ def test_one_script_needs_no_folder(logged_on: Shell) -> None:
     assert (run.command, run.data_folder, run.version.distributed) == ("train.py", "mnist", "single")
 
 
+def test_a_search_is_started_watched_stopped_and_deleted(logged_on: Shell) -> None:
+    model(logged_on, "pytorch-hpo")
+    (logged_on.folder / "search.json").write_text(
+        json.dumps({"modelSpec": {"args": "--exec-start PyTorch --model-main main.py"}, "algoDef": algo(), "hyperParams": [LR]})
+    )
+    assert "Say where the model is" in logged_on.run("--hpo-start", "search.json", status=1)
+    printed = logged_on.run("--hpo-start", "search.json", "--model-dir", "pytorch-hpo")
+    name = json.loads(printed.split("Start hypersearch with id: ")[1])["uid"]
+    assert logged_on.json("--hpo-get", name)["experiments"][0]["state"] == "SUBMITTED"
+    head, row = logged_on.run("--hpo-get-all").splitlines()
+    assert head.split()[:4] == ["name", "state", "running", "progress"]
+    assert row.split()[:4] == [name, "SUBMITTED", "0", "0/4"]
+    assert "submit it anew" in logged_on.run("--hpo-restart", name, status=1)
+    assert logged_on.run("--hpo-stop", name) == f"Stop hpo {name} succeed. HTTP:204 \n"
+    assert logged_on.run("--hpo-delete", name) == f"Delete hpo {name} succeed. HTTP:204 \n"
+    assert "Hyperband" in logged_on.run("--hpo-algorithm-get-all")
+
+
 def test_what_is_wrong_is_said_in_a_sentence(shell: Shell, logged_on: Shell) -> None:
     assert "--exec-get-all" in shell.run("--help")
     for words, says in (
@@ -160,7 +179,9 @@ def test_what_is_wrong_is_said_in_a_sentence(shell: Shell, logged_on: Shell) -> 
         (["--exec-get", "wmla-999"], "Cannot find task wmla-999"),
         (["--exec-start", "edtPyTorch", "--model-dir", "nowhere"], "There is no nowhere here"),
         (["--exec-start", "ddlCaffe"], "Framework ddlCaffe is not available"),
-        (["--hpo-get-all"], "The studio has no hyperparameter search"),
+        (["--pj-get-all"], "The studio has no parallel jobs"),
+        (["--hpo-get", "alice-hpo-999"], "Cannot find hpo task alice-hpo-999"),
+        (["--hpo-start", "nowhere.json"], "Name a file with the search as JSON"),
         (["--exec-get-all", "--jwt-token", "x"], "log on again"),
         (["--logon", "--username", "alice", "--password", "wrong"], "The username or the password is wrong"),
     ):

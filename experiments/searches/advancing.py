@@ -1,0 +1,88 @@
+"""Takes searches on: sees what has ended, begins what comes next, and closes those that are over. Level-triggered: it may be called any
+number of times, and by several processes at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Sequence
+
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError
+from django.http import Http404
+
+from experiments import access
+from experiments.errors import DomainError
+from experiments.models import Search, SearchTrial, User
+from experiments.models.runs import RunState
+from experiments.searches import choosing, results, wishes
+from experiments.searches.choosing import Tried
+from experiments.searches.wishes import Wishes
+from experiments.services import searches as verbs
+
+log = logging.getLogger(__name__)
+NOT_ANY_MORE = "{0} may not run experiments of this project any more."
+NO_RESULT = "None of its trials wrote a finite {0} to RESULT_DIR/val_dict_list.json."
+DONE = "All of its trials have ended."
+TIME_UP = "Its time of {0} minutes (maxRunTime) is up."
+
+
+def advance_all(now: dt.datetime) -> None:
+    """All that are not over."""
+    for search in Search.objects.filter(ended_at=None).select_related("experiment__created_by").order_by("pk"):
+        try:
+            advance(search, now)
+        except IntegrityError:
+            log.info("search %s is taken on by another process", search.pk)
+        except Exception:  # one that breaks must not hold up the others
+            log.exception("search %s broke down", search.pk)
+
+
+def advance(search: Search, now: dt.datetime) -> None:
+    wanted, by = wishes.parse(search.spec), search.experiment.created_by
+    trials = list(search.trials.select_related("run__experiment", "run__version__definition", "run__version__bundle"))
+    for trial in trials:
+        if not trial.settled and not trial.run.is_live():
+            verbs.settle_trial(trial, result=_result(trial, wanted))
+    if wanted.minutes is not None and now >= search.created_at + dt.timedelta(minutes=wanted.minutes):
+        verbs.stop_trials(search, by=by, why="the time of its search is up", now=now)
+        over, why = True, TIME_UP.format(wanted.minutes)
+    else:
+        over, why = _begin(search, wanted, trials, by=by, now=now)
+    if over and all(trial.settled for trial in trials):
+        came = any(trial.result is not None for trial in trials)
+        state = Search.State.FINISHED if came else Search.State.FAILED
+        verbs.close_search(search, state=state, reason=why if came else f"{why} {NO_RESULT.format(wanted.metric)}", now=now)
+
+
+def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: User, now: dt.datetime) -> tuple[bool, str]:
+    """Begin as many as may run at once; whether there is nothing more to begin, and why."""
+    while sum(not trial.settled for trial in trials) < wanted.at_once:
+        choice = choosing.choose(wanted, tried(trials), search.seed)
+        if choice.values is None or not trials:
+            return choice.over or not trials, DONE
+        try:
+            if not by.is_active:
+                raise PermissionDenied
+            access.experiment(by, search.experiment_id, need="write")
+            trial = verbs.begin_trial(
+                search, trials[-1].run, by=by, place=trials[-1].place + 1, number=choice.number, values=choice.values, now=now
+            )
+        except (Http404, PermissionDenied):
+            return True, NOT_ANY_MORE.format(by.username)
+        except DomainError as refused:
+            return True, str(refused)
+        trials.append(trial)
+    return False, ""
+
+
+def _result(trial: SearchTrial, wanted: Wishes) -> float | None:
+    if trial.run.state != RunState.COMPLETED:
+        return None
+    return results.result(trial.run, wanted.metric, maximize=wanted.maximize)
+
+
+def tried(trials: Sequence[SearchTrial]) -> list[Tried]:
+    """By their places; one whose run was deleted came to nothing."""
+    there = {trial.place: Tried(trial.values, trial.settled, trial.result) for trial in trials}
+    return [there.get(place, Tried({}, True)) for place in range(max(there, default=-1) + 1)]

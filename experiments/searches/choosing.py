@@ -1,0 +1,191 @@
+"""Which values the next trial of a search is to have, by what came of those before it.
+
+Pure and repeatable: what is drawn depends on the search's seed and the trial's place alone. Random search; Hyperband (Li et al., JMLR 18,
+2018, algorithm 1); TPE (Bergstra et al., NIPS 2011), each parameter by itself; or trials that were listed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.searches.wishes import Listed, Parameter, Value, Wishes, WrongWishes
+
+MOST_RESOURCE = 10**9
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that was begun. `result`: of its metric; None while it runs, and where it came to none."""
+
+    values: Mapping[str, Value]
+    has_ended: bool
+    result: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the next trial is to have. `values` None: nothing yet, and where `over` nothing any more."""
+
+    number: int = 0
+    values: Mapping[str, Value] | None = None
+    over: bool = False
+
+
+WAIT, OVER = Choice(), Choice(over=True)
+
+
+def choose(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
+    """For the place after those that were tried."""
+    place = len(tried)
+    if place >= wishes.most_runs:
+        return OVER
+    if wishes.algorithm == "ExperimentGridSearch":
+        listed: Listed = wishes.listed[place]
+        return Choice(listed.number, listed.values)
+    if wishes.algorithm == "Hyperband":
+        return _hyperband(wishes, tried, seed)
+    if wishes.algorithm == "Tpe":
+        return _tpe(wishes, tried, seed)
+    return Choice(place, drawn(wishes, place, seed))
+
+
+def drawn(wishes: Wishes, place: int, seed: int) -> dict[str, Value]:
+    """At random, evenly over each range."""
+    source = _source(wishes, place, seed)
+    return {each.name: value_at(each, source.random()) for each in wishes.parameters}
+
+
+def value_at(parameter: Parameter, part: float) -> Value:
+    """The value at this part, from 0 to below 1, of its range or its choices."""
+    if parameter.choices:
+        return parameter.choices[min(int(part * len(parameter.choices)), len(parameter.choices) - 1)]
+    step = parameter.step or (1.0 if parameter.kind == "int" and not parameter.power else 0.0)
+    if step:
+        steps = math.floor((parameter.most - parameter.least) / step + 1e-9) + 1
+        found = parameter.least + min(int(part * steps), steps - 1) * step
+        found = round(found, 12)  # 0.001 + 17 * 0.002 is to read 0.035
+    else:
+        found = parameter.least + part * (parameter.most - parameter.least)
+    found = parameter.power**found if parameter.power else found
+    return round(found) if parameter.kind == "int" else found
+
+
+def best(wishes: Wishes, tried: Sequence[Tried]) -> int | None:
+    """The place of the best of those that came to something."""
+    places = [place for place, each in enumerate(tried) if each.result is not None]
+    return min(places, key=lambda place: _rank(wishes, tried[place]), default=None)
+
+
+def _rank(wishes: Wishes, one: Tried) -> float:
+    if one.result is None:
+        return math.inf
+    return -one.result if wishes.maximize else one.result
+
+
+def _source(wishes: Wishes, place: int, seed: int) -> random.Random:
+    return random.Random(f"{wishes.settings.get('RandomSeed') or seed}/{place}")
+
+
+def check(wishes: Wishes) -> None:
+    """That its algorithm has what it needs. Raises WrongWishes."""
+    if wishes.algorithm == "Hyperband":
+        _rungs(wishes)
+    _tpe_settings(wishes)
+
+
+def _hyperband(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
+    """Brackets of rungs: of a rung's trials the best go on to the next one, with more of the resource."""
+    name, first = wishes.settings["ResourceName"], 0
+    for bracket in _rungs(wishes):
+        before: list[Tried] = []
+        for count, resource in bracket:
+            at = len(tried) - first
+            if at < count:
+                if not before:
+                    values = drawn(wishes, len(tried), seed)
+                elif all(each.has_ended for each in before):
+                    values = dict(sorted(before, key=lambda each: _rank(wishes, each))[at].values)
+                else:
+                    return WAIT
+                return Choice(len(tried), values | {name: str(resource)})
+            before = list(tried[first : first + count])
+            first += count
+    return OVER
+
+
+def runs_of_hyperband(wishes: Wishes) -> int:
+    """How many trials its brackets have in all."""
+    return sum(count for bracket in _rungs(wishes) for count, _ in bracket)
+
+
+def _rungs(wishes: Wishes) -> list[list[tuple[int, int]]]:
+    """Of each bracket its rungs: how many trials, and how much of the resource each has. Raises WrongWishes."""
+    if not wishes.settings.get("ResourceName"):
+        raise WrongWishes("Hyperband has no resource: give ResourceName and ResourceValue among algoDef.algoParams.")
+    most = int(wishes.setting("ResourceValue", 0, least=1))
+    eta = wishes.setting("eta", 3, least=2)
+    if not 1 <= most <= MOST_RESOURCE:
+        raise WrongWishes(f"ResourceValue of Hyperband is {most}: give a whole number from 1 to {MOST_RESOURCE}.")
+    last = math.floor(math.log(most, eta) + 1e-9)
+    brackets = []
+    for bracket in range(last, -1, -1):
+        count = math.ceil((last + 1) / (bracket + 1) * eta**bracket - 1e-9)
+        least = most * eta**-bracket
+        rungs = [(math.floor(count * eta**-rung + 1e-9), max(1, round(least * eta**rung))) for rung in range(bracket + 1)]
+        brackets.append([(of, resource) for of, resource in rungs if of])
+    return brackets
+
+
+def _tpe_settings(wishes: Wishes) -> tuple[int, int, float, int]:
+    """WarmUp, EICandidate, GoodRatio, GoodMax. Raises WrongWishes."""
+    warm_up, candidates = int(wishes.setting("WarmUp", 20, least=3)), int(wishes.setting("EICandidate", 24, least=2))
+    return (
+        warm_up,
+        min(candidates, 1000),
+        min(1.0, wishes.setting("GoodRatio", 0.25, least=0.001)),
+        int(wishes.setting("GoodMax", 25, least=2)),
+    )
+
+
+def _tpe(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
+    """Of candidates near the good ones that which is likelier among these than among the others. Those that run count for nothing yet."""
+    warm_up, candidates, ratio, most_good = _tpe_settings(wishes)
+    place, known = len(tried), sorted((each for each in tried if each.result is not None), key=lambda each: _rank(wishes, each))
+    if place < warm_up or len(known) < 2:
+        return Choice(place, drawn(wishes, place, seed))
+    good = max(1, min(most_good, math.ceil(ratio * len(known))))
+    source, values = _source(wishes, place, seed), {}
+    for each in wishes.parameters:
+        parts = [_part_of(each, one.values[each.name]) for one in known]
+        near, far = parts[:good], parts[good:] or parts
+        offered = [_near(source, source.choice(near), _width(near)) for _ in range(candidates)]
+        values[each.name] = value_at(each, max(offered, key=lambda part: _density(part, near) / _density(part, far)))
+    return Choice(place, values)
+
+
+def _part_of(parameter: Parameter, value: Value) -> float:
+    """Where `value_at` has the value, from 0 to 1."""
+    if parameter.choices:
+        return (parameter.choices.index(value) + 0.5) / len(parameter.choices)
+    found = float(value)
+    if parameter.power and parameter.power != 1:
+        found = math.log(max(found, 1e-300), parameter.power)
+    return min(1.0, max(0.0, (found - parameter.least) / ((parameter.most - parameter.least) or 1.0)))
+
+
+def _width(parts: Sequence[float]) -> float:
+    return max(0.05, 1.0 / (1 + len(parts)))
+
+
+def _near(source: random.Random, middle: float, width: float) -> float:
+    return min(1.0 - 1e-9, max(0.0, source.gauss(middle, width)))
+
+
+def _density(part: float, parts: Sequence[float]) -> float:
+    """Of a bell around each of the parts, and one that is flat, so that it is never 0."""
+    width = _width(parts)
+    bells = sum(math.exp(-0.5 * ((part - each) / width) ** 2) / width for each in parts)
+    return (bells + 1.0) / (len(parts) + 1)
