@@ -58,6 +58,7 @@ ALL = (
     Framework("edtKeras", "ElasticKerasTrain", Distributed.ELASTIC, "Keras - Elastic Distributed Training", "keras"),
     Framework("tensorflow", "SingleNodeTensorflowTrain", Distributed.SINGLE, "TensorFlow - a script as one process", "tensorflow"),
     Framework("keras", "SingleNodeKerasTrain", Distributed.SINGLE, "Keras - a script as one process", "keras"),
+    Framework("XGboost", "dlicmdXGboost", Distributed.SINGLE, "XGBoost - a script as one process, with a requirements.txt", "xgboost"),
 )
 
 

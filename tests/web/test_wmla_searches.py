@@ -17,7 +17,7 @@ from experiments.services.projects import add_member
 from tests.conftest import SentMessages
 from tests.domain.test_search_choices import LR, algo
 from tests.web import wmla
-from tests.web.submitting import MAIN, part, tar
+from tests.web.submitting import MAIN, part, submit, tar
 from tests.web.wmla import DL, Script, basic
 from training_runtime.variables import CONFIG_JSON
 
@@ -234,3 +234,9 @@ def test_the_algorithms_are_listed_and_none_can_be_installed(script: Script) -> 
     for method, path in (("post", "install"), ("delete", "mine"), ("get", "mine")):
         answer = script.call(method, f"{SEARCHES}/algorithm/{path}")
         assert (answer.status_code, "cannot be installed here" in answer.content.decode()) == (400, True)
+
+
+def test_a_job_of_the_xgboost_plugin_is_one_process(script: Script) -> None:
+    answer = submit(script, "--exec-start XGboost --gpuPerWorker 1 --model-main main.py", part(MAIN.encode(), "main.py"))
+    assert answer.json()["framework"] == "XGboost"
+    assert TrainingRun.objects.get().version.distributed == "single"

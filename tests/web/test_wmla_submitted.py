@@ -109,7 +109,7 @@ def test_a_viewer_looks_and_changes_nothing(alice: User, victor: User, project: 
 
 def test_the_frameworks_are_listed_as_clients_print_them(script: Script) -> None:
     found = {each["name"]: each for each in script.json(f"{DL}/execs/frameworks/")}
-    assert set(found) == {"edtPyTorch", "distPyTorch", "PyTorch", "edtTensorflow", "edtKeras", "tensorflow", "keras"}
+    assert set(found) == {"edtPyTorch", "distPyTorch", "PyTorch", "edtTensorflow", "edtKeras", "tensorflow", "keras", "XGboost"}
     assert (found["edtTensorflow"]["backend"], found["edtTensorflow"]["execMode"]) == ("tensorflow", "distributed")
     assert (found["keras"]["backend"], found["keras"]["execMode"]) == ("keras", "single")
     assert found["edtPyTorch"]["appName"] == "ElasticPyTorchTrain"
