@@ -64,7 +64,8 @@ VALUES = frozenset(
     ]
 )
 UNKNOWN = {
-    "--user-cmd": "A command of one's own (--user-cmd) is not possible here: name a Python script with --model-main.",
+    "--user-cmd": "A command of one's own (--user-cmd) is not possible here: name a Python script with --model-main. Of torchrun, or a "
+    "script that calls it, name what torchrun starts, with --exec-start distPyTorch.",
     "--pbmodel-name": "There are no prebuilt models here (--pbmodel-name): send the model's code, and name its script with --model-main.",
     "--pbmodel-cmd": "There are no prebuilt models here (--pbmodel-cmd): send the model's code, and name its script with --model-main.",
 }

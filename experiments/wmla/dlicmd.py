@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """dlicmd.py: submits and watches jobs from a command line, with the verbs and options of WMLA's program of this name.
 
 Served at /ui/tools/dlicmd.py and run by itself: Python 3.8 or later and its standard library are all that it needs. `--help` says more.

@@ -97,6 +97,14 @@ def test_the_program_is_one_that_python_3_8_understands() -> None:
     assert modules <= sys.stdlib_module_names | {"__future__"}
 
 
+def test_it_is_started_by_its_name_as_guides_and_self_tests_do(logged_on: Shell) -> None:
+    (logged_on.folder / "dlicmd.py").chmod(0o755)
+    environment = {"HOME": str(logged_on.folder), "PATH": os.environ["PATH"]}
+    command = ["./dlicmd.py", "--exec-get-all", "--rest-host", logged_on.url]
+    done = subprocess.run(command, cwd=logged_on.folder, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("id  submit_user")
+
+
 def test_a_folder_is_packed_submitted_watched_and_its_model_fetched(logged_on: Shell) -> None:
     folder = model(logged_on, "pytorch-mnist", **{"net.py": "X = 1\n"})
     (folder / "__pycache__").mkdir()

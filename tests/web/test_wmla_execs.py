@@ -188,6 +188,7 @@ def test_variables_and_the_priority_reach_the_run(script: Script) -> None:
         ("--exec-start edtPyTorch --model-main main.py --msd-env A", "NAME=VALUE"),
         ("--exec-start edtPyTorch --model-main main.py --msd-priority 0", "1 to 10000"),
         ("--exec-start edtPyTorch --user-cmd -- python main.py", "--user-cmd"),
+        ("--exec-start distPyTorch --user-cmd -- bash bash_torchrun.sh train.py", "name what torchrun starts"),
         ("--exec-start edtPyTorch --pbmodel-name MNIST", "prebuilt"),
         ("--exec-start edtPyTorch --model-main 'main.py", "quotation mark"),
         ("--exec-start", "has no value"),
