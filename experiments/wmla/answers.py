@@ -64,8 +64,6 @@ def api(**methods: Do) -> Do:
 
 
 def _done(request: HttpRequest, methods: dict[str, Do], about: dict[str, Any]) -> HttpResponseBase:
-    if not methods:
-        raise Http404("There is no such address.")
     do = methods.get("GET" if request.method == "HEAD" else request.method or "")
     if do is None:
         allowed = ", ".join(methods)

@@ -67,4 +67,3 @@ def _status(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 log_off = api(GET=_off, POST=_off, DELETE=_off)
 conf = api(GET=_conf)
 status = api(GET=_status)
-unknown = api()

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path, re_path
 
-from experiments.wmla import definitions, execs, logon, logs, openapi, program, scheduler, searches, trainings
+from experiments.wmla import definitions, execs, logon, logs, not_here, openapi, program, scheduler, searches, trainings
 from experiments.wmla.answers import Do
 
 DEEP_LEARNING = "platform/rest/deeplearning/v1"
@@ -66,5 +66,5 @@ urlpatterns = [
     _at(f"ml/v4/trainings/{KEY}", trainings.one, "training"),
     path(f"{DEEP_LEARNING}/openapi.json", openapi.description, name="rest_openapi"),
     path("ui/tools/dlicmd.py", program.dlicmd, name="dlicmd"),
-    re_path("^(?:platform/rest|auth/v1|ml/v4|v2)/", logon.unknown, name="wmla_unknown"),
+    re_path("^(?:platform/rest|auth/v1|ml/v4|v2)/", not_here.unknown, name="wmla_unknown"),
 ]

@@ -47,7 +47,27 @@ def test_nobody_gets_an_answer_without_saying_who_they_are(db: None, accept: str
     assert not wrong
 
 
-def test_what_is_not_there_is_said_to_who_may_ask(alice: User) -> None:
-    answer = wmla.of(alice).get(f"{wmla.DL}/models/lenet/trainings", Accept="application/json")
-    assert (answer.status_code, answer.json()) == (404, {"statusCode": 404, "message": "There is no such address."})
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("deeplearning/v1/models/lenet/trainings", "submit the script with POST"),
+        ("deeplearning/v1/datasets", "put the data into a folder below the shared data root"),
+        ("deeplearning/v1/models/lenet/hypersearch/tune", "start the search with POST"),
+        ("deeplearning/v1/execs/wmla-1/deploy", "serve it elsewhere"),
+        ("deeplearning/v1/edimodels/lenet/operation/start", "serve it elsewhere"),
+        ("conductor/v1/instances", "Cluster > Instance groups"),
+        ("deeplearning/v1/nonsense", "There is no such address."),
+    ],
+)
+def test_of_what_is_not_there_is_said_what_to_do_instead(alice: User, path: str, says: str) -> None:
+    for method in ("get", "post", "delete"):
+        answer = wmla.of(alice).call(method, f"/platform/rest/{path}", Accept="application/json")
+        assert (answer.status_code, says in answer.json()["message"]) == (404, True), answer.content
+
+
+def test_a_model_of_the_later_interface_is_served_elsewhere(alice: User) -> None:
+    assert "serve it elsewhere" in wmla.of(alice).get("/ml/v4/deployments?version=2020-08-01").content.decode()
+
+
+def test_another_method_than_those_of_an_address_is_refused(alice: User) -> None:
     assert wmla.of(alice).call("delete", f"{wmla.DL}/conf").status_code == 405
