@@ -6,6 +6,7 @@ The user code is real, the host is real, and so is the kernel.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -280,3 +281,28 @@ def test_the_result_folder_belongs_to_the_runs_user_and_is_closed_to_others(host
     assert (found.st_uid, found.st_gid, oct(found.st_mode & 0o7777)) == (host.uid_base + 7, os.getgid(), "0o2750")
     file = (host.result(7) / "findings.json").stat()
     assert (file.st_gid, oct(file.st_mode & 0o777)) == (os.getgid(), "0o640")
+
+
+READS_ROOT = """
+import os
+from pathlib import Path
+root = Path(os.environ["DLI_DATA_FS"])
+print("reads", (root / "MNIST" / "labels").read_text(), Path(os.environ["DATA_DIR"], "images").read_text())
+try:
+    (root / "more").mkdir()
+except OSError as error:
+    print("writes", error.strerror)
+"""
+
+
+@needs_box
+def test_scripts_read_all_of_the_data_root_that_their_own_folder_lies_in(host: HostUnderTest) -> None:
+    for name, text in {"MNIST/labels": "7", "pytorch-mnist/images": "8"}.items():
+        (host.home / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (host.home / "data" / name).write_text(text)
+    spec = host.spec(1, "script", "main.py", code={"main.py": READS_ROOT})
+    host.want(dataclasses.replace(spec, data_dir=str(host.home / "data" / "pytorch-mnist"), data_root=str(host.home / "data")))
+    host.apply()
+    assert host.until_run(1, lambda seen: seen.state == "exited").exit_code == 0, host.console(1)
+    assert "reads 7 8" in host.console(1)
+    assert "writes " in host.console(1)

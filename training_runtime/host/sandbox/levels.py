@@ -152,11 +152,19 @@ def runtime_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, str(package))))
 
 
+def data_folders(spec: RunSpec) -> tuple[str, ...]:
+    """What the run reads as its data: all of the root that its own folder lies in, as scripts that go by DLI_DATA_FS expect it. Who may
+    name one folder of a root may name the root."""
+    root = spec.data_root or spec.data_dir
+    apart = spec.data_dir and not Path(spec.data_dir).is_relative_to(root)
+    return tuple(path for path in (root, spec.data_dir if apart else "") if path)
+
+
 def box_for(spec: RunSpec, abilities: Abilities, *, policy: Policy, fabric_home: str, environment: str = "", several: bool = False) -> Box:
     """The box of one run. Raises SandboxRefused where user code must not run at all under this policy, or must have a user of its own
     (`RunSpec.isolated`) and would not. `environment`: the folder of its packages; `several`: it may have workers on other machines."""
     execute = (fabric_home, spec.code_dir, *((environment,) if environment else ()))
-    read = tuple(path for path in (spec.data_dir,) if path)
+    read = data_folders(spec)
     reach = network.reach(asked=spec.network, several=several, can=abilities.reach, mode=policy.network)
     box = _box(abilities, policy, uid=user_of(spec, policy), execute=execute, read=read, write=spec.result_dir, reach=reach)
     if spec.isolated and box.uid is None:

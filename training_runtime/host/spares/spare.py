@@ -16,7 +16,7 @@ from training_runtime.host import processes
 from training_runtime.host.processes import Traces
 from training_runtime.host.runs.launch import Hello, Launch
 from training_runtime.host.sandbox import enter, levels, own_folder
-from training_runtime.host.sandbox.levels import Box, Policy
+from training_runtime.host.sandbox.levels import Box, Policy, data_folders
 from training_runtime.host.sandbox.rootfs import Use
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.spares.ahead import Ahead
@@ -89,7 +89,7 @@ def group_name(number: int) -> str:
 def unsuited(request: Launch, *, gpus: bool) -> str:
     """Why runs like this have no spare process, in words; empty where they may have one."""
     spec, box = request.spec, request.box
-    own = {"code": request.code, "data": spec.data_dir, "result": spec.result_dir}
+    own = (request.code, spec.data_dir, *data_folders(spec), spec.result_dir)
     refusals = {
         "it has no environment of its own": not request.environment_dir,
         "this machine gives runs no root of their own": not box.private or box.read_search,
@@ -100,7 +100,7 @@ def unsuited(request: Launch, *, gpus: bool) -> str:
         "it is a part of a run on other machines": spec.remote,
         "it goes on from another run's checkpoint": bool(spec.continue_from),
         "it computes on GPUs in its first process": gpus and not spec.elastic,
-        "a folder of it lies behind a link": any(os.path.realpath(path) != path for path in own.values() if path),
+        "a folder of it lies behind a link": any(os.path.realpath(path) != path for path in own if path),
         "its folder lies among those of the machine": _is_among(str(Path(spec.result_dir).parent), box),
     }
     return next((why for why, holds in refusals.items() if holds), "")
@@ -138,7 +138,7 @@ def _renamed(environment: Mapping[str, str], result: str) -> dict[str, str]:
 
 def _later(request: Launch) -> tuple[tuple[str, Use], ...]:
     """The folders of the box in which those of the run will appear."""
-    read = (request.code, *((request.spec.data_dir,) if request.spec.data_dir else ()))
+    read = (request.code, *data_folders(request.spec))
     parents: dict[str, Use] = {str(Path(path).parent): "read" for path in read}
     return tuple((parents | {str(Path(request.spec.result_dir).parent): "write"}).items())
 
@@ -177,7 +177,7 @@ def _is_name(name: str) -> bool:
 
 def visible_paths(request: Launch) -> tuple[tuple[str, Use], ...]:
     """What the run sees of the machine beside what its spare process has seen, and its own folder."""
-    data = (request.spec.data_dir,) if request.spec.data_dir else ()
+    data = data_folders(request.spec)
     devices = tuple(path for path in enter.devices() if path not in enter.HARMLESS_DEVICES)
     return (*((path, "read") for path in (request.code, *data)), *((path, "device") for path in devices))
 
