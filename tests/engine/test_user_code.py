@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+from training_runtime import processor
+
 PLAIN = """
 import torch
 from torch import nn
@@ -190,6 +192,37 @@ def test_a_user_callback_that_raises_on_one_worker_fails_the_run_with_its_traceb
     (failed,) = run.events("error")
     assert failed.message == "OSError: [Errno 28] No space left on device"
     assert "main.py" in failed.traceback
+
+
+EXPORTS = """
+import torch
+class Exports:
+    def on_epoch_end(self, epoch, save_model=False):
+        if epoch == self.params["epochs"] - 1 and save_model:
+            torch.randn(1, 2, device="cuda", requires_grad=True)
+class Counts:
+    def on_epoch_end(self, epoch, save_model=False):
+        print("epoch", epoch, "has ended")
+"""
+
+
+def test_a_callback_that_exports_the_final_model_by_a_gpu_that_there_is_not_costs_a_warning(start):
+    if processor.gpus():
+        pytest.skip("this machine has a GPU")
+    run = start(script(top=EXPORTS, arguments=", user_callback=[Exports(), Counts()]"))
+    run.members(0, 1)
+    assert run.wait() == 0, run.tail()
+    (warning,) = [said.message for said in run.events("warning") if "asks for a GPU" in said.message]
+    assert "write device='cuda' if torch.cuda.is_available() else 'cpu'" in warning
+    assert (run.result_dir / "model/train/model_epoch_final.pth").is_file()
+
+
+def test_before_the_last_epoch_it_fails_the_run_as_any_other(start):
+    if processor.gpus():
+        pytest.skip("this machine has a GPU")
+    run = start(script(top=EXPORTS.replace('self.params["epochs"] - 1', "0"), arguments=", user_callback=Exports()"))
+    run.members(0, 1)
+    assert run.wait() == 1, run.tail()
 
 
 READS = """

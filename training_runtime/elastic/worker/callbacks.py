@@ -1,6 +1,7 @@
 """The user's callbacks on a worker: logger and user callbacks. A logger that raises is reported as a warning; it never costs a step. A
 user callback takes part in the training: where it raises on one worker and not on others these would go on with different states, so it
-fails the run.
+fails the run. After the last epoch nothing goes on: what saves the model there and asks for a GPU that the machine does not have, as
+samples of WMLA do, is a warning too.
 
 Without a worker logger of the script's own, a worker in the studio prints a line a second at most into its log.
 """
@@ -12,11 +13,16 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from training_runtime import processor
 from training_runtime.elastic.complaints import Complaints
 from training_runtime.elastic.job import Job
 from training_runtime.fabric.dispatch import Logger
 
 PRINT_EVERY_S = 1.0
+NO_GPU = (
+    "{0} asks for a GPU, and this machine has none: {1}. What it was to save is not there; the model is in RESULT_DIR/model/train. "
+    "For both kinds of machines write device='cuda' if torch.cuda.is_available() else 'cpu'"
+)
 
 
 class WorkerHooks:
@@ -56,7 +62,8 @@ class WorkerHooks:
         self._all("on_epoch_begin", epoch)
 
     def epoch_end(self, epoch: int, *, save_model: bool) -> None:
-        self._all("on_epoch_end", epoch, save_model=save_model)
+        last = save_model and epoch + 1 == self._job.epochs
+        self._all("on_epoch_end", epoch, forgives=_lacks_gpu if last else None, save_model=save_model)
 
     def trained(self, vectors: Sequence[list[float]], epoch: int, workers: int) -> None:
         """After a step: the logger gets the means over this worker's own engines."""
@@ -86,12 +93,18 @@ class WorkerHooks:
         self._tests += 1
         self._guard(lambda: logger.test(self._job.means(vector), self._tests, epoch + 1))
 
-    def _all(self, name: str, *args: Any, **kwargs: Any) -> None:
+    def _all(self, name: str, *args: Any, forgives: Callable[[Exception], bool] | None = None, **kwargs: Any) -> None:
         for callback in self._job.user_callbacks:
             hook = getattr(callback, name, None)
-            if hook is not None:
+            if hook is None:
+                continue
+            try:
                 with self._job.components.sync_script_objects():
                     call(hook, *args, **kwargs)
+            except Exception as error:
+                if forgives is None or not forgives(error):
+                    raise
+                self._complain(self._complaints.add(NO_GPU.format(name, error)))
 
     def _guard(self, action: Callable[[], None] | None) -> None:
         if action is None:
@@ -105,6 +118,13 @@ class WorkerHooks:
         if message:
             traceback.print_exc()
             self._warn(message)
+
+
+def _lacks_gpu(error: Exception) -> bool:
+    """Whether torch has said that there is no GPU, and there is none."""
+    return (
+        isinstance(error, AssertionError | RuntimeError) and any(word in str(error) for word in ("CUDA", "NVIDIA")) and not processor.gpus()
+    )
 
 
 def call(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
