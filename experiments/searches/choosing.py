@@ -1,19 +1,22 @@
 """Which values the next trial of a search is to have, by what came of those before it.
 
 Pure and repeatable: what is drawn depends on the search's seed and the trial's place alone. Random search; Hyperband (Li et al., JMLR 18,
-2018, algorithm 1); TPE (Bergstra et al., NIPS 2011), each parameter by itself; or trials that were listed.
+2018, algorithm 1); TPE (Bergstra et al., NIPS 2011) by Optuna; or trials that were listed.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.searches.wishes import Listed, Parameter, Value, Wishes, WrongWishes
+from experiments.searches import tpe
+from experiments.searches.ranges import value_at
+from experiments.searches.wishes import Listed, Value, Wishes, WrongWishes
 
 MOST_RESOURCE = 10**9
+LEAST_KNOWN = 2  # results before which there is nothing to learn from
 
 
 @dataclass(frozen=True)
@@ -56,21 +59,6 @@ def drawn(wishes: Wishes, place: int, seed: int) -> dict[str, Value]:
     """At random, evenly over each range."""
     source = _source(wishes, place, seed)
     return {each.name: value_at(each, source.random()) for each in wishes.parameters}
-
-
-def value_at(parameter: Parameter, part: float) -> Value:
-    """The value at this part, from 0 to below 1, of its range or its choices."""
-    if parameter.choices:
-        return parameter.choices[min(int(part * len(parameter.choices)), len(parameter.choices) - 1)]
-    step = parameter.step or (1.0 if parameter.kind == "int" and not parameter.power else 0.0)
-    if step:
-        steps = math.floor((parameter.most - parameter.least) / step + 1e-9) + 1
-        found = parameter.least + min(int(part * steps), steps - 1) * step
-        found = round(found, 12)  # 0.001 + 17 * 0.002 is to read 0.035
-    else:
-        found = parameter.least + part * (parameter.most - parameter.least)
-    found = parameter.power**found if parameter.power else found
-    return round(found) if parameter.kind == "int" else found
 
 
 def best(wishes: Wishes, tried: Sequence[Tried]) -> int | None:
@@ -139,53 +127,31 @@ def _rungs(wishes: Wishes) -> list[list[tuple[int, int]]]:
     return brackets
 
 
-def _tpe_settings(wishes: Wishes) -> tuple[int, int, float, int]:
-    """WarmUp, EICandidate, GoodRatio, GoodMax. Raises WrongWishes."""
-    warm_up, candidates = int(wishes.setting("WarmUp", 20, least=3)), int(wishes.setting("EICandidate", 24, least=2))
+def _tpe_settings(wishes: Wishes) -> tuple[int, int, Callable[[int], int]]:
+    """WarmUp, EICandidate, and by GoodRatio and GoodMax how many of so many count as good ones. Raises WrongWishes."""
+    ratio, most_good = min(1.0, wishes.setting("GoodRatio", 0.25, least=0.001)), int(wishes.setting("GoodMax", 25, least=2))
     return (
-        warm_up,
-        min(candidates, 1000),
-        min(1.0, wishes.setting("GoodRatio", 0.25, least=0.001)),
-        int(wishes.setting("GoodMax", 25, least=2)),
+        int(wishes.setting("WarmUp", 20, least=3)),
+        min(int(wishes.setting("EICandidate", 24, least=2)), 1000),
+        lambda known: max(1, min(most_good, math.ceil(ratio * known))),
     )
 
 
 def _tpe(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
-    """Of candidates near the good ones that which is likelier among these than among the others. Those that run count for nothing yet."""
-    warm_up, candidates, ratio, most_good = _tpe_settings(wishes)
-    place, known = len(tried), sorted((each for each in tried if each.result is not None), key=lambda each: _rank(wishes, each))
-    if place < warm_up or len(known) < 2:
+    """What failed counts for nothing; what runs, as if it came to nothing good, so that several at once are not all at the same place."""
+    warm_up, candidates, good = _tpe_settings(wishes)
+    place = len(tried)
+    if place < warm_up or sum(each.result is not None for each in tried) < LEAST_KNOWN:
         return Choice(place, drawn(wishes, place, seed))
-    good = max(1, min(most_good, math.ceil(ratio * len(known))))
-    source, values = _source(wishes, place, seed), {}
-    for each in wishes.parameters:
-        parts = [_part_of(each, one.values[each.name]) for one in known]
-        near, far = parts[:good], parts[good:] or parts
-        offered = [_near(source, source.choice(near), _width(near)) for _ in range(candidates)]
-        values[each.name] = value_at(each, max(offered, key=lambda part: _density(part, near) / _density(part, far)))
-    return Choice(place, values)
-
-
-def _part_of(parameter: Parameter, value: Value) -> float:
-    """Where `value_at` has the value, from 0 to 1."""
-    if parameter.choices:
-        return (parameter.choices.index(value) + 0.5) / len(parameter.choices)
-    found = float(value)
-    if parameter.power and parameter.power != 1:
-        found = math.log(max(found, 1e-300), parameter.power)
-    return min(1.0, max(0.0, (found - parameter.least) / ((parameter.most - parameter.least) or 1.0)))
-
-
-def _width(parts: Sequence[float]) -> float:
-    return max(0.05, 1.0 / (1 + len(parts)))
-
-
-def _near(source: random.Random, middle: float, width: float) -> float:
-    return min(1.0 - 1e-9, max(0.0, source.gauss(middle, width)))
-
-
-def _density(part: float, parts: Sequence[float]) -> float:
-    """Of a bell around each of the parts, and one that is flat, so that it is never 0."""
-    width = _width(parts)
-    bells = sum(math.exp(-0.5 * ((part - each) / width) ** 2) / width for each in parts)
-    return (bells + 1.0) / (len(parts) + 1)
+    known = [(each.values, each.result) for each in tried if each.result is not None or not each.has_ended]
+    return Choice(
+        place,
+        tpe.suggested(
+            wishes.parameters,
+            known,
+            maximize=wishes.maximize,
+            seed=_source(wishes, place, seed).getrandbits(32),
+            candidates=candidates,
+            good=good,
+        ),
+    )

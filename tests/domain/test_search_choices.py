@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from experiments.searches.choosing import OVER, WAIT, Tried, best, check, choose, runs_of_hyperband, value_at
+from experiments.searches.choosing import OVER, WAIT, Tried, best, check, choose, runs_of_hyperband
+from experiments.searches.ranges import part_of, value_at
 from experiments.searches.wishes import Parameter, Wishes, WrongWishes, parse
 
 # As IBM's notebooks send them.
@@ -70,6 +73,18 @@ def test_steps_powers_and_choices(parameter: Parameter, values: set[object]) -> 
     assert {value_at(parameter, part / 100) for part in range(100)} == values
 
 
+@given(
+    part=st.floats(0, 1, exclude_max=True),
+    steps=st.integers(0, 40),
+    how=st.sampled_from([("int", 0), ("double", 0), ("double", 2), ("double", 10)]),
+)
+def test_where_a_value_is_in_its_range_gives_that_value_again(part: float, steps: int, how: tuple[str, float]) -> None:
+    kind, power = how
+    ranged = Parameter("x", kind, 1, 6, step=5 / steps if steps else 0, power=power)
+    value = value_at(ranged, part)
+    assert value_at(ranged, min(part_of(ranged, value), 1 - 1e-9)) == pytest.approx(value)
+
+
 def test_listed_trials_have_the_values_and_numbers_that_they_were_listed_with() -> None:
     fixed = [{"name": "lr", "dataType": "DOUBLE", "fixedVal": "0.2"}, {"name": "optimizer", "dataType": "STR", "fixedVal": "Adam"}]
     listed = [{"id": 4, "hyperParams": fixed[:1]}, {"id": 2, "hyperParams": fixed}]
@@ -101,6 +116,22 @@ def test_tpe_looks_more_where_it_was_good() -> None:
     best_place = best(wanted, found)
     assert best_place is not None
     assert (found[best_place].result or 1) < 0.003
+
+
+def test_tpe_learns_of_choices_and_of_the_largest_and_asks_the_same_again() -> None:
+    wanted = wishes("Tpe", maxJobNum=60, objective="maximize", algoParams=params(WarmUp="10", GoodRatio="0.2", GoodMax="5"))
+    found = run_all(wanted, lambda values: float(values["batch_size"] == 128) - float(values["learning_rate"]))
+    assert sum(each.values["batch_size"] == 128 for each in found[20:]) >= 28, "of 40, twice as often as the other"
+    assert run_all(wanted, lambda values: float(values["batch_size"] == 128) - float(values["learning_rate"])) == found
+
+
+def test_what_failed_teaches_tpe_nothing_and_what_runs_is_not_tried_twice() -> None:
+    wanted = wishes("Tpe", [SIZE], maxJobNum=60, algoParams=params(WarmUp="3"))
+    failed = [Tried({"batch_size": 64}, True, None)] * 30
+    known = [Tried({"batch_size": size}, True, loss) for size, loss in ((64, 0.1), (128, 0.9), (64, 0.1), (128, 0.9))]
+    running = [Tried({"batch_size": 64}, False)] * 20
+    assert choose(wanted, [*known, *failed[:20]], 1).values == {"batch_size": 64}
+    assert choose(wanted, [*known, *running], 1).values == {"batch_size": 128}
 
 
 def test_the_best_is_the_largest_where_that_is_asked_for_and_none_without_a_result() -> None:
