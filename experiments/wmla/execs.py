@@ -11,7 +11,7 @@ from experiments import access, services
 from experiments.models import TrainingRun, User
 from experiments.models.runs import ENDED
 from experiments.views.responses import number, person
-from experiments.wmla import answers, frameworks, submissions
+from experiments.wmla import answers, frameworks, sent_code, submissions
 from experiments.wmla.answers import api
 from experiments.wmla.arguments import read_json
 from experiments.wmla.described import described, run_of, states
@@ -30,8 +30,7 @@ def _submit(request: HttpRequest) -> HttpResponse:
     args = request.GET.get("args") or request.POST.get("args") or spec.get("args", "")
     if not isinstance(args, str):
         answers.refuse("args is no text: write it as dlicmd.py's options.")
-    files = [file for name in request.FILES for file in request.FILES.getlist(name)]
-    group = request.GET.get("sigName", "")
+    files, group = sent_code.in_form(request, args), request.GET.get("sigName", "")
     run = submissions.submit(by=person(request), args=args, spec=spec, files=files, instance_group=group)
     return answers.json_response(described(run, request))
 

@@ -21,7 +21,7 @@ from experiments.models import RunState, Search, SearchTrial, TrainingRun, User
 from experiments.searches import choosing, wishes
 from experiments.services import searches as verbs
 from experiments.views.responses import person
-from experiments.wmla import answers, submissions
+from experiments.wmla import answers, sent_code, submissions
 from experiments.wmla.answers import api
 from experiments.wmla.described import exec_id
 from experiments.wmla.execs import data_field
@@ -40,6 +40,7 @@ def _start(request: HttpRequest) -> HttpResponse:
     """The first generation, with a password each time, is told the name as text, later ones get an object."""
     spec, by = data_field(request), person(request)
     model = answers.dict_of(spec, "modelSpec")
+    args = answers.text_of(model, "args")
     kept = {key: spec[key] for key in PARTS if key in spec}
     seed = secrets.randbelow(2**62)
     try:
@@ -55,9 +56,9 @@ def _start(request: HttpRequest) -> HttpResponse:
 
     run = submissions.submit(
         by=by,
-        args=answers.text_of(model, "args"),
+        args=args,
         spec={key: model[key] for key in ("hardwareSpec", "dataSource") if key in model},
-        files=[file for name in request.FILES for file in request.FILES.getlist(name)],
+        files=sent_code.in_form(request, args),
         instance_group=answers.text_of(model, "sigName"),
         also=verbs.config(values),
         then=open_search,

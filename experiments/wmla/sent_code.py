@@ -7,14 +7,20 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import IO, BinaryIO, cast
 
 from django.conf import settings
-from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
+from django.http import HttpRequest
 
 from experiments.wmla import answers
 
 NOT_CODE = (".yml", ".yaml", ".txt")  # lists of packages that some clients send along
+NO_NAME = (
+    "The part file has no file name, so an archive in it cannot be read: name it, as in requests.post(..., files={'file': open(PATH, "
+    "'rb')}), or send a single script."
+)
 DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -49,6 +55,20 @@ def opened(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
     with tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp") as draft:
         _together(scripts, draft)
         yield SentCode(cast(BinaryIO, draft), _name(scripts[0]), only, unused)
+
+
+def in_form(request: HttpRequest, args: str) -> list[UploadedFile[bytes]]:
+    """The files of the form. A part `file` without a file name, as IBM's Python SDK sends it, is the script that the args name: Django has
+    read it as text, so it is no archive any more. Raises Refused."""
+    files = [file for name in request.FILES for file in request.FILES.getlist(name)]
+    text = request.POST.get("file", "")
+    if files or not text:
+        return files
+    if "\ufffd" in text or "\0" in text:
+        answers.refuse(NO_NAME)
+    words = args.split()
+    main = words[words.index("--model-main") + 1] if "--model-main" in words[:-1] else "main.py"
+    return [SimpleUploadedFile(PurePosixPath(main).name, text.encode())]
 
 
 def _together(scripts: Sequence[UploadedFile[bytes]], into: IO[bytes]) -> None:

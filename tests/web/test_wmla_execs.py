@@ -116,6 +116,15 @@ def test_a_run_of_the_pages_for_torchrun_reads_as_the_nearest_framework(script: 
     assert (found["framework"], found["elastic"], found["numWorker"]) == ("distPyTorch", True, 4)
 
 
+def test_a_script_without_a_file_name_is_the_one_that_the_args_name(script: Script) -> None:
+    """As the Python SDK of IBM's REST interface sends it."""
+    run = run_of(submit(script, "--exec-start PyTorch --model-main ./train.py --epochs 2", {"file": MAIN}))
+    assert run.command == "train.py --epochs 2"
+    assert run_of(submit(script, "--exec-start PyTorch --model-main main.py", {"file": MAIN})).command == "main.py"
+    refused = submit(script, "--exec-start PyTorch --model-main main.py", {"file": tar({"m/main.py": MAIN}).decode(errors="replace")})
+    assert (refused.status_code, "The part file has no file name" in refused.json()["message"]) == (400, True)
+
+
 def test_a_file_that_is_not_used_is_said(script: Script) -> None:
     files = part(MAIN.encode(), "main.py") | part(b"name: edt\n", "conda.yaml", field="conda")
     run = run_of(submit(script, "--exec-start edtPyTorch", files))
