@@ -6,6 +6,7 @@ Pure and repeatable: what is drawn depends on the search's seed and the trial's 
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -85,9 +86,10 @@ def check(wishes: Wishes) -> None:
 
 
 def _hyperband(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
-    """Brackets of rungs: of a rung's trials the best go on to the next one, with more of the resource."""
-    name, first = wishes.settings["ResourceName"], 0
-    for bracket in _rungs(wishes):
+    """Brackets of rungs: of a rung's trials the best go on to the next one, with more of the resource. After the last bracket comes the first
+    one again, with other values, where it was said how many trials there are to be."""
+    name, first, brackets = wishes.settings["ResourceName"], 0, _rungs(wishes)
+    for bracket in itertools.cycle(brackets) if wishes.limited else brackets:
         before: list[Tried] = []
         for count, resource in bracket:
             at = len(tried) - first
@@ -104,9 +106,11 @@ def _hyperband(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
     return OVER
 
 
-def runs_of_hyperband(wishes: Wishes) -> int:
-    """How many trials its brackets have in all."""
-    return sum(count for bracket in _rungs(wishes) for count, _ in bracket)
+def most_runs(wishes: Wishes) -> int:
+    """How many trials there will be, if none ends the search before."""
+    if wishes.algorithm != "Hyperband" or wishes.limited:
+        return wishes.most_runs
+    return min(wishes.most_runs, sum(count for bracket in _rungs(wishes) for count, _ in bracket))
 
 
 def _rungs(wishes: Wishes) -> list[list[tuple[int, int]]]:

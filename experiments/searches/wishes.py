@@ -47,7 +47,8 @@ class Listed:
 
 @dataclass(frozen=True)
 class Wishes:
-    """`most_runs`: trials in all; `minutes`: after which it ends, None for no such end; `settings`: of its algorithm, as text."""
+    """`most_runs`: trials in all, and `limited`: that was said; `minutes`: after which it ends, None for no such end; `settings`: of its
+    algorithm, as text."""
 
     algorithm: str
     metric: str
@@ -58,6 +59,7 @@ class Wishes:
     parameters: tuple[Parameter, ...] = ()
     listed: tuple[Listed, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    limited: bool = True
 
     def setting(self, name: str, usual: float, *, least: float) -> float:
         """A number among the settings. Raises WrongWishes."""
@@ -87,10 +89,10 @@ def parse(spec: Mapping[str, Any]) -> Wishes:
     most = _count("algoDef.maxJobNum", algo.get("maxJobNum", -1))
     if most is None and minutes is None and algorithm in ("Random", "Tpe"):
         raise WrongWishes("The search would never end: give algoDef.maxJobNum or maxRunTime.")
-    most = min(MOST_RUNS, most or MOST_RUNS, len(listed) or MOST_RUNS)
+    limited, most = most is not None, min(MOST_RUNS, most or MOST_RUNS, len(listed) or MOST_RUNS)
     at_once = _count("algoDef.maxParalleJobNum", algo.get("maxParalleJobNum", algo.get("maxParalleJob", 1))) or most
     metric = _text("algoDef.objectiveMetric", algo.get("objectiveMetric"))
-    return Wishes(algorithm, metric, objective == "maximize", most, at_once, minutes, parameters, listed, settings)
+    return Wishes(algorithm, metric, objective == "maximize", most, at_once, minutes, parameters, listed, settings, limited)
 
 
 def _parameter(said: Mapping[str, Any]) -> Parameter:

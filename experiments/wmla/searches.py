@@ -164,7 +164,7 @@ def described(search: Search, request: HttpRequest) -> dict[str, object]:
         "state": _state(search, states),
         "createtime": _stamp(search.created_at),
         "duration": _duration(ended - search.created_at),
-        "progress": f"{sum(each.settled for each in trials)}/{_most(wanted)}",
+        "progress": f"{sum(each.settled for each in trials)}/{choosing.most_runs(wanted)}",
         "running": states.count("RUNNING"),
         "complete": states.count("FINISHED"),
         "failed": sum(state in ("ERROR", "FAILED", "KILLED") for state in states),
@@ -175,10 +175,6 @@ def described(search: Search, request: HttpRequest) -> dict[str, object]:
         "url": request.build_absolute_uri(f"/experiments/{search.experiment_id}/"),
     }
     return said if best is None else {**said, "best": rows[best]}
-
-
-def _most(wanted: wishes.Wishes) -> int:
-    return min(wanted.most_runs, choosing.runs_of_hyperband(wanted)) if wanted.algorithm == "Hyperband" else wanted.most_runs
 
 
 def _state(search: Search, states: list[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.searches.choosing import OVER, WAIT, Tried, best, check, choose, runs_of_hyperband
+from experiments.searches.choosing import OVER, WAIT, Tried, best, check, choose, most_runs
 from experiments.searches.ranges import part_of, value_at
 from experiments.searches.wishes import Parameter, Wishes, WrongWishes, parse
 
@@ -105,7 +105,16 @@ def test_hyperband_gives_the_best_of_a_rung_more_of_the_resource() -> None:
     found = run_all(wanted, lambda values: float(values["learning_rate"]))
     assert [each.values["epochs"] for each in found[9:13]] == ["3", "3", "3", "9"]
     assert [each.result for each in found[9:12]] == sorted(each.result or 0 for each in found[:9])[:3]
-    assert len(found) == runs_of_hyperband(wanted) == 9 + 3 + 1 + 5 + 1 + 3
+    assert len(found) == most_runs(wanted) == 9 + 3 + 1 + 5 + 1 + 3
+
+
+def test_hyperband_begins_anew_until_it_has_as_many_trials_as_were_asked_for() -> None:
+    """As IBM's notebook has it: five trials, of one epoch each."""
+    wanted = wishes("Hyperband", maxJobNum=5, hyperbandEta=3.0, algoParams=params(ResourceName="epochs", ResourceValue="1"))
+    found = run_all(wanted, lambda values: 0.0)
+    assert [each.values["epochs"] for each in found] == ["1"] * 5
+    assert len({each.values["learning_rate"] for each in found}) == 5
+    assert most_runs(wanted) == 5
 
 
 def test_tpe_looks_more_where_it_was_good() -> None:
