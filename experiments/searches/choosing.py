@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.searches import tpe
-from experiments.searches.ranges import value_at
+from experiments.searches.parameter_values import value_at
 from experiments.searches.wishes import Listed, Value, Wishes, WrongWishes
 
 MOST_RESOURCE = 10**9
@@ -86,8 +86,8 @@ def check(wishes: Wishes) -> None:
 
 
 def _hyperband(wishes: Wishes, tried: Sequence[Tried], seed: int) -> Choice:
-    """Brackets of rungs: of a rung's trials the best go on to the next one, with more of the resource. After the last bracket comes the first
-    one again, with other values, where it was said how many trials there are to be."""
+    """Brackets of rungs: of a rung's trials the best go on to the next one, with more of the resource. After the last bracket comes
+    the first one again, with other values, where it was said how many trials there are to be."""
     name, first, brackets = wishes.settings["ResourceName"], 0, _rungs(wishes)
     for bracket in itertools.cycle(brackets) if wishes.limited else brackets:
         before: list[Tried] = []

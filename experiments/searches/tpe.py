@@ -6,14 +6,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-from experiments.searches.ranges import part_of, value_at
+from experiments.searches.parameter_values import part_of, value_at
 from experiments.searches.wishes import Parameter, Value
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
 
 NEARLY_ONE = 1.0 - 1e-9  # a range ends before its part 1
 
@@ -38,13 +34,13 @@ def suggested(
     distributions = {each.name: _distribution(each) for each in parameters}
     for values, result in known:
         state = optuna.trial.TrialState.RUNNING if result is None else optuna.trial.TrialState.COMPLETE
-        told = {each.name: _told(each, values[each.name]) for each in parameters}
-        study.add_trial(optuna.create_trial(state=state, params=told, distributions=distributions, value=result))
+        codes = {each.name: _encoded(each, values[each.name]) for each in parameters}
+        study.add_trial(optuna.create_trial(state=state, params=codes, distributions=distributions, value=result))
     found = study.ask(distributions).params
-    return {each.name: _value(each, found[each.name]) for each in parameters}
+    return {each.name: _decoded(each, found[each.name]) for each in parameters}
 
 
-def _sampler(seed: int, candidates: int, good: Callable[[int], int]) -> BaseSampler:
+def _sampler(seed: int, candidates: int, good: Callable[[int], int]) -> Any:
     import optuna
 
     with warnings.catch_warnings():
@@ -52,7 +48,7 @@ def _sampler(seed: int, candidates: int, good: Callable[[int], int]) -> BaseSamp
         return optuna.samplers.TPESampler(n_startup_trials=0, n_ei_candidates=candidates, gamma=good, seed=seed, constant_liar=True)
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def _distribution(parameter: Parameter) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     if parameter.choices:
@@ -60,9 +56,9 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     return FloatDistribution(0.0, 1.0)
 
 
-def _told(parameter: Parameter, value: Value) -> float | int:
+def _encoded(parameter: Parameter, value: Value) -> float | int:
     return parameter.choices.index(value) if parameter.choices else part_of(parameter, value)
 
 
-def _value(parameter: Parameter, told: float | int) -> Value:
-    return parameter.choices[int(told)] if parameter.choices else value_at(parameter, min(told, NEARLY_ONE))
+def _decoded(parameter: Parameter, code: float | int) -> Value:
+    return parameter.choices[int(code)] if parameter.choices else value_at(parameter, min(code, NEARLY_ONE))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
+from experiments.live import notify
 from experiments.models import Search, SearchTrial, TrainingRun, User
 from experiments.services import checks
 from experiments.services.reruns import run_with_changes
@@ -57,6 +58,7 @@ def settle_trial(trial: SearchTrial, *, result: float | None) -> None:
 
 def close_search(search: Search, *, state: str, reason: str, now: dt.datetime) -> None:
     Search.objects.filter(pk=search.pk, ended_at=None).update(ended_at=now, state=state, reason=reason[:REASON_LIMIT])
+    notify.changed(f"experiment-{search.experiment_id}", "runs")
 
 
 def stop_search(search: Search, *, by: User, now: dt.datetime) -> None:

@@ -18,7 +18,7 @@ from experiments.errors import DomainError
 from experiments.forms.common import WatchForm
 from experiments.forms.sent_once import RequestForm
 from experiments.models import Experiment
-from experiments.selectors import ExperimentTables, RunFilter, data
+from experiments.selectors import ExperimentTables, RunFilter, data, searches
 from experiments.views.responses import act, done, later, number, page, person, project_crumbs, refused, spreadsheet
 
 PAGE_ROWS = 40
@@ -64,6 +64,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **tab,
         "tables": later(lambda: selectors.experiment_tables(experiment, wanted, now=timezone.now())),
+        "search": later(lambda: searches.of_experiment(experiment)),
         "wanted": wanted,
         "kept": urlencode(_search(wanted)),
         "sorted": urlencode(_search(wanted) | {"sort": wanted.sort} | ({"order": "down"} if wanted.descending else {})),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.searches.choosing import OVER, WAIT, Tried, best, check, choose, most_runs
-from experiments.searches.ranges import part_of, value_at
+from experiments.searches.parameter_values import part_of, value_at
 from experiments.searches.wishes import Parameter, Wishes, WrongWishes, parse
 
 # As IBM's notebooks send them.

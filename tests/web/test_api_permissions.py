@@ -87,7 +87,7 @@ BODIES: dict[tuple[str, str], object] = {
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",
     "/data/{data}/files/{path}", "/data/{data}/previews/{path}", "/runs/{run}/reproduction",
-    "/models/{model}/versions/{which}/files/{path}",
+    "/models/{model}/versions/{which}/files/{path}", "/experiments/{experiment}/search",
 )  # fmt: skip
 NO_BODY = ("GET", "DELETE")
 

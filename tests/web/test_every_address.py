@@ -87,7 +87,7 @@ MEMBERS = {
     "models", "model", "update_model", "delete_model", "drop_alias", "model_version", "model_file", "model_archive", "model_code",
     "model_receipt", "update_model_version", "set_alias", "delete_model_version", "register_model",
     "run_receipt", "reproduce_run",
-    "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "set_any_kind", "set_checkpoints",
+    "continue_run", "stop_run", "pause_run", "resume_run", "set_priority", "set_slots", "set_any_kind", "set_checkpoints", "stop_search",
     "add_comment", "change_comment", "delete_comment", "change_run",
     "preview_run", "delete_run",
 }  # fmt: skip
@@ -103,7 +103,7 @@ WRITES = {
     "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
     "delete_project_variable", "delete_definition_variable",
-    "delete_experiment", "add_package", "reproduce_run", "continue_run", "stop_run", "pause_run",
+    "delete_experiment", "stop_search", "add_package", "reproduce_run", "continue_run", "stop_run", "pause_run",
     "resume_run", "set_priority", "set_slots", "set_any_kind", "set_checkpoints", "add_comment", "change_comment",
     "delete_comment", "delete_run", "node_drain", "node_lost", "node_remove", "drop_environment",
     "renew_named_environment", "build_named_environment", "retire_named_environment", "delete_named_environment",
@@ -198,7 +198,7 @@ def sample(name: str, studio: Seeded) -> str:
         "duplicate_experiment": studio.experiment.pk, "selected_runs": studio.experiment.pk,
         "experiment": studio.experiment.pk, "compare": studio.experiment.pk,
         "experiment_overview": studio.experiment.pk, "watch_experiment": studio.experiment.pk,
-        "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk,
+        "run_experiment": studio.experiment.pk, "delete_experiment": studio.experiment.pk, "stop_search": studio.experiment.pk,
     }  # fmt: skip
     owners |= {"experiment_table": studio.experiment.pk}
     if name in ("change_comment", "delete_comment"):

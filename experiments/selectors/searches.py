@@ -1,0 +1,37 @@
+"""How a search for hyperparameters stands: what it is after, how many of its trials have ended, and which is the best so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.models import Experiment, Search, SearchTrial
+from experiments.searches import choosing, wishes
+from experiments.searches.choosing import Tried
+from experiments.searches.wishes import Wishes
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """`most`: trials that there will be, if nothing ends it before; `best`: None while no trial has come to a result."""
+
+    search: Search
+    wanted: Wishes
+    trials: list[SearchTrial]
+    most: int
+    best: SearchTrial | None
+
+    @property
+    def ended(self) -> int:
+        return sum(trial.settled for trial in self.trials)
+
+
+def of_experiment(experiment: Experiment) -> SearchFacts | None:
+    """None for an experiment that is no search."""
+    search = Search.objects.filter(experiment=experiment).first()
+    return None if search is None else facts(search)
+
+
+def facts(search: Search) -> SearchFacts:
+    wanted, trials = wishes.parse(search.spec), list(search.trials.select_related("run"))
+    best = choosing.best(wanted, [Tried(each.values, each.settled, each.result) for each in trials])
+    return SearchFacts(search, wanted, trials, choosing.most_runs(wanted), None if best is None else trials[best])
