@@ -1,8 +1,9 @@
 """The arguments and tags of runs as rows, which tables of runs are found, sorted and grouped by, and the columns that an experiment has.
 The only writer of both. Called in the transaction that stores what they come from.
 
-An argument is what the script's own parser made of it, where the run has noted that; else what the command says; else a parameter that the
-script logs; else what it was given as config.json. Names are plain: as argparse calls them, "--batch-size" is batch_size.
+An argument is what the run was given as config.json, as a search varies it; else what the script's own parser made of it, where the run
+has noted that; else what the command says; else a parameter that the script logs. Names are plain: as argparse calls them, "--batch-size"
+is batch_size.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def configured(environment: Mapping[str, str]) -> dict[str, str]:
     except (ValueError, RecursionError):
         return {}
     values = found.items() if isinstance(found, dict) else ()
-    return {name: str(value) for name, value in values if isinstance(value, str | int | float)}
+    kept = [(name, str(value)) for name, value in values if isinstance(value, str | int | float) and name and len(name) <= NAME_LIMIT]
+    return {name: text[:TEXT_LIMIT].replace("\0", "") for name, text in kept[:MOST_VALUES] if "\0" not in name}
 
 
 def begin(runs: Iterable[TrainingRun]) -> None:
@@ -63,8 +65,8 @@ def begin(runs: Iterable[TrainingRun]) -> None:
 
 def keep_arguments(run: TrainingRun, facts: LoggedFacts | None) -> None:
     """Replace the stored arguments of the run by what is known now."""
-    logged = {**configured(run.environment), **(facts.parameters if facts else {})}
-    values = arguments_of(run.command, facts.arguments if facts else {}, logged)
+    said = arguments_of(run.command, facts.arguments if facts else {}, facts.parameters if facts else {})
+    values = said | configured(run.environment)
     _store_values(run, K.ARGUMENT, values)
     _keep_columns(run.experiment_id, [(RunColumn.Kind.ARGUMENT.value, name, text) for name, text in values.items()])
 

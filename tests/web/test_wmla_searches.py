@@ -11,7 +11,7 @@ import pytest
 from experiments.files import runfiles
 from experiments.models import Experiment, RunState, RunValue, Search, TrainingRun, User
 from experiments.runs import states
-from experiments.runs.run_values import configured
+from experiments.runs.run_values import configured, keep_arguments
 from experiments.searches import advancing
 from experiments.services.projects import add_member
 from tests.conftest import SentMessages
@@ -97,7 +97,15 @@ def test_tables_of_runs_have_what_each_trial_was_given(script: Script) -> None:
     assert RunValue.objects.get(run=live()[0], name="learning_rate").number == pytest.approx(given)
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"a": [1], "b": null}'])
+def test_what_a_search_varies_counts_more_than_what_the_script_would_have_taken(script: Script) -> None:
+    started(script)
+    run = live()[0]
+    run.command = "main.py --learning_rate 5"
+    keep_arguments(run, None)
+    assert RunValue.objects.get(run=run, name="learning_rate").text == str(json.loads(run.environment[CONFIG_JSON])["learning_rate"])
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"a": [1], "b": null, "": 1, "c\\u0000": 2}'])
 def test_a_config_that_a_table_cannot_have_is_no_argument(text: str) -> None:
     assert configured({CONFIG_JSON: text}) == {}
 
