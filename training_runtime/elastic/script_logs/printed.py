@@ -44,8 +44,7 @@ class PrintedMetrics:
 
 def bar(text: str) -> Bar | None:
     """The bar in what was drawn at once; None where there is none."""
-    at = text.find("%|")  # most text has none: the pattern is slow to find that out
-    found = _BAR.search(text, max(0, at - LONGEST_LABEL), at + LONGEST_BAR) if at >= 0 else None
+    found = _bar(text)
     if found is None:
         return None
     try:
@@ -58,6 +57,15 @@ def bar(text: str) -> Bar | None:
     if not 0 < total < math.inf or done > total:
         return None
     return Bar(found["label"].strip().removesuffix(":").strip(), done, total, spent_s, left_s)
+
+
+def beside_bar(text: str) -> str:
+    """What is written beside the bar in `text`, as a line: its label, how far it is, and what stands behind its rate
+    (`set_description`, `set_postfix`). Empty where it counts no whole things."""
+    found = _bar(text)
+    if found is None or not (found["done"].isdigit() and found["total"].isdigit()):
+        return ""
+    return f"{found['label'].strip()} [{found['done']}/{found['total']}] | {text[found.end() : found.end() + LONGEST_BAR].rstrip('] ')}"
 
 
 def figures(text: str) -> PrintedMetrics | None:
@@ -108,6 +116,11 @@ class Bars:
     def _is_drawn(self, each: Bar, ago_s: float) -> bool:
         patience_s = _PLAUSIBLE_S + 3 * each.spent_s / max(each.done, 1.0)
         return ago_s == 0 or (each.done < each.total and ago_s <= patience_s)
+
+
+def _bar(text: str) -> re.Match[str] | None:
+    at = text.find("%|")  # most text has none: the pattern is slow to find that out
+    return _BAR.search(text, max(0, at - LONGEST_LABEL), at + LONGEST_BAR) if at >= 0 else None
 
 
 def _mapping(text: str) -> Mapping[Any, Any] | None:

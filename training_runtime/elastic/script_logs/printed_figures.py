@@ -8,7 +8,8 @@ from pathlib import Path
 from training_runtime import journal
 from training_runtime.elastic.script_logs.console_logs import ConsoleLogs, Piece
 from training_runtime.elastic.script_logs.event_folders import Figure, group_of
-from training_runtime.elastic.script_logs.printed import Bars, bar, figures
+from training_runtime.elastic.script_logs.printed import Bars, bar, beside_bar, figures
+from training_runtime.elastic.script_logs.printed_lines import PrintedLines
 
 LOOK_S = 1.0
 TELL_S = 2.0  # between two lines of progress in the journal
@@ -18,11 +19,12 @@ MOST_KINDS = 1000  # of lines, by the names in them
 
 class PrintedFigures:
     """Of the run whose result folder is `root`. `offsets`: how far each log was read. Where several processes print figures, those of the
-    first that does are taken."""
+    first that does are taken. Lines for people count as long as none is an object or dict, which says the same to programs."""
 
     def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
         self._logs, self._bars = ConsoleLogs(root, offsets), Bars()
-        self._source = ""
+        self._source, self._has_records = "", False
+        self._lines: dict[str, PrintedLines] = {}
         self._counts: dict[frozenset[str], int] = {}
         self._looked = self._told = float("-inf")
         self._progress: journal.Progress | None = None
@@ -43,6 +45,8 @@ class PrintedFigures:
             if drawn := bar(piece.text):
                 if (tells := self._bars.add(drawn, now)) is not None:
                     self._progress = journal.Progress(tells.done, tells.total, tells.left_s, tells.label[:LONGEST_LABEL])
+                if piece.whole:
+                    found += self._for_people(piece.path, beside_bar(piece.text))
             elif piece.whole:
                 found += self._figures(piece)
         return found
@@ -56,9 +60,11 @@ class PrintedFigures:
 
     def _figures(self, piece: Piece) -> list[Figure]:
         said = figures(piece.text)
-        if said is None or self._source not in ("", piece.path):
+        if said is None:
+            return self._for_people(piece.path, piece.text)
+        if self._source not in ("", piece.path):
             return []
-        self._source = piece.path
+        self._source, self._has_records = piece.path, True
         step = said.step
         if step is None:
             names = frozenset(said.values)
@@ -66,3 +72,10 @@ class PrintedFigures:
                 return []
             step = self._counts[names] = self._counts.get(names, 0) + 1
         return [Figure(group_of(name), name, step, value, 0.0) for name, value in said.values.items()]
+
+    def _for_people(self, path: str, text: str) -> list[Figure]:
+        if self._has_records or self._source not in ("", path):
+            return []
+        found = self._lines.setdefault(path, PrintedLines()).add(text)
+        self._source = path if found else self._source
+        return [Figure(each.group, each.name, each.step, each.value, 0.0) for each in found]

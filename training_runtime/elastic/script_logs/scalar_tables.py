@@ -12,7 +12,7 @@ from typing import Any
 from training_runtime.elastic.script_logs.event_files import Chunk, Scalar
 from training_runtime.elastic.script_logs.printed import number, of
 
-FILE_NAME = re.compile(r"(metrics|scalars|history|progress|results|log|training_log)\.(csv|jsonl|ndjson)|scalars\.json")
+FILE_NAME = re.compile(r"(metrics|scalars|history|progress|results|log|training_log|summary)\.(csv|jsonl|ndjson)|(scalars|metrics)\.json")
 MOST_HEADER_BYTES = 1 << 14
 MOST_LINE_BYTES = 1 << 16
 

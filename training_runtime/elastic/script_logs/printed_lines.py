@@ -1,0 +1,267 @@
+"""Figures in lines that a script prints for people: "Epoch 3/10 | step 40/200 | train loss 0.31". Pure, standard library only.
+
+A line counts where it names a measure (`_MEASURES`) with a number behind it and says where in the training it is, or comes after one that
+said so: what is printed before (settings, sizes) is no curve. Names stay as the script wrote them. `Position` is what a line says of where
+it is; `PrintedLines` makes one step of it that grows from epoch to epoch, in the line's own unit, batches or samples.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from training_runtime.tracking.answers import Group, group_of
+
+LONGEST_LINE, LONGEST_DRAWN = 600, 4096  # without and with what only a terminal sees
+LONGEST_NAME = 100
+MOST_PASSES = 100  # kinds of passes over data, by their lengths
+MOST_STEPS = 2**63 - 1
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f'\"`]")
+_WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d)\(\s?\[?([^\s,()\]]{1,40})[^()]{0,120}(?:\([^()]{0,80}\)[^()]{0,80})?\)")
+_COMPLAINT = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning)\b\s?:")
+_CLOCK = re.compile(r"\b\d{2,4}[-/]\d\d[-/]\d\d(?:[ T]|\b)|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
+_EPOCH = re.compile(
+    r"\bepoch\b ?(?P<phase>\(\w{1,20}\))?[\s:=#\[(|]{0,8}(?P<epoch>\d{1,9})(?:\.\d+)?(?:\s{0,3}(?:/|of)\s{0,3}\d+)?[\])]?"
+    r"|\btrain(?:ing)?\s?:\s?(?P<train>\d{1,9})(?=\s*\[)"
+    r"|^\W{0,4}\[(?P<first>\d{1,9})(?:/\d+\]\s?(?=\[\d+/\d+\])|,\s*(?P<batch>\d{1,18})\])",
+    re.IGNORECASE,
+)
+_COUNTS = [
+    re.compile(
+        rf"\b(?:{words})\b[\s:=#\[(|]{{0,8}}(?P<at>\d{{1,18}})(?![.\d])(?:\s{{0,3}}(?:/|of)\s{{0,4}}(?P<of>\d{{1,18}}))?[\])]?",
+        re.IGNORECASE,
+    )
+    for words in ("global[_ ]step|num_updates", "steps?|episode|round", "iter(?:ation)?s?", "batch|minibatch|update")
+]
+_COUNTS.append(re.compile(r"\bafter (?P<at>\d{1,18})(?P<of>) (?:batches|steps|iterations)\b", re.IGNORECASE))
+_SHARE = re.compile(r"(?<![\d.:/])(?P<at>\d{1,18})\s{0,4}/\s{0,4}(?P<of>\d{1,18})(?![\d.:/])(?:\s*\(\s*[\d.]+%\))?\]?")
+_NAME = r"(?<![\w@/.()-])[A-Za-z][\w@/.()-]{0,60}(?: [A-Za-z][\w@/.()-]{0,60}){0,3}"
+_PAIR = re.compile(
+    rf"(?P<name>{_NAME})\s{{0,3}}(?P<separator>[:=])?\s{{0,12}}\[?"
+    rf"(?P<value>{_NUMBER}|[-+]?(?:nan|inf)\b)(?!\.\d|\w|:\d)"
+    r"(?:\s?/\s?(?P<of>\d{1,18})(?![\w.])(?P<percent>\s?\(\s?[\d.]+\s?%\))?)?"
+    rf"(?:\s?\(\s{{0,4}}(?P<mean>{_NUMBER})\s?\))?",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[a-z]+\d+", re.ASCII)
+_WHOLE_WORDS = re.compile(r"[a-z]+\d*", re.ASCII)
+_MEASURES = frozenset(
+    """loss losses acc accs accuracy prec precision recall f1 auc auroc map iou miou dice ppl perplexity bpc bpb err error mse rmse mae mape
+    r2 psnr ssim fid bleu rouge wer cer reward rewards return returns score nll kl kld elbo bce entropy likelihood top1 top5 cost
+    objective""".split()  # noqa: SIM905 - as a list it is a screen
+)
+_COMPANIONS = frozenset({"lr", "rate", "norm", "gnorm", "mfu", "temperature", "epsilon", "beta"})
+_ASIDE = frozenset(
+    """time times timestamp eta elapsed sec secs second seconds ms min date data seed rank gpu mem memory size pid epoch epochs step steps
+    iter iters iteration iterations batch batches world total num""".split()  # noqa: SIM905
+)
+_TRAINING = frozenset({"train", "training"})
+
+
+@dataclass(frozen=True)
+class Position:
+    """`at` of `of` batches or samples: of the epoch where there are epochs, else of the training. `counted`: by a word such as "step"."""
+
+    epoch: int | None
+    at: int | None
+    of: int | None
+    counted: bool
+
+    @property
+    def is_known(self) -> bool:
+        return self.epoch is not None or self.at is not None
+
+
+@dataclass(frozen=True)
+class PrintedValue:
+    group: Group
+    name: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Begins `at` in what is left of its line."""
+
+    name: str
+    at: int
+    found: re.Match[str]
+
+    @property
+    def words(self) -> set[str]:
+        return _words(self.name)
+
+    @property
+    def is_figure(self) -> bool:
+        """A measure; where something stands between name and number, or another name is a measure, what is beside measures too."""
+        last = _words(self.name.rsplit(" ", 1)[-1])
+        if self.words & _MEASURES and (self.found["separator"] or last & _MEASURES):
+            return not self.words & {"time", "eta"}
+        return not self.words & _ASIDE if self.found["separator"] else bool(last & _COMPANIONS)
+
+    def value(self, group: Group) -> float:
+        value, of = float(self.found["value"]), self.found["of"]
+        if of and self.found["value"].isdigit() and 0 < int(of) >= value:
+            return value / int(of) * (100 if self.found["percent"] else 1)
+        if group == "test" and self.found["mean"]:  # an average over all batches until now, beside the last one's
+            return float(self.found["mean"])
+        return value
+
+
+@dataclass
+class _Pass:
+    """Over the data, again and again: `base` is where the current one began, `at` how far the last line was."""
+
+    base: int
+    at: int
+    epoch: int | None
+    stride: int = 1  # from one line to the next
+
+
+@dataclass
+class PrintedLines:
+    """Of one script, line by line."""
+
+    _epoch: int | None = None
+    _first: int = 1  # what the script calls its first epoch
+    _step: int | None = None
+    _group: Group = "train"
+    _passes: dict[int | None, _Pass] = field(default_factory=dict)
+    _last: int | None = None  # the length of the pass that was told of last
+    _is_counted: bool = False  # some line said where in an epoch it is
+
+    def add(self, text: str) -> list[PrintedValue]:
+        """The figures of a line; none where it has none."""
+        text = _ESCAPES.sub("", text[:LONGEST_DRAWN])
+        if len(text) > LONGEST_LINE or (not any(map(str.isdigit, text)) and _group_said(text) is None) or _COMPLAINT.match(text):
+            return []
+        text = _CLOCK.sub(" | ", _WRAPPED.sub(r"\1", text))
+        position, rest = position_of(text)
+        pairs = _pairs(rest)
+        if not pairs:
+            self._note_heading(rest, position)
+            return []
+        self._note_epoch(position.epoch)
+        said = _group_said(rest[: pairs[0].at])
+        groups = [_group_said(pair.name) or said or ("train" if position.is_known else self._group) for pair in pairs]
+        step = self._step_of(position, is_test="train" not in groups)
+        if step is None:
+            return []
+        self._group = groups[-1]
+        return [PrintedValue(group, pair.name, step, pair.value(group)) for pair, group in zip(pairs, groups, strict=True)]
+
+    def _note_epoch(self, epoch: int | None) -> None:
+        if epoch is not None:
+            self._first = self._first if self._epoch is not None else min(1, epoch)
+            self._epoch = epoch
+
+    def _note_heading(self, rest: str, position: Position) -> None:
+        """A line without figures may say what the next ones are: "Epoch 3", "Test Error:"."""
+        said = _group_said(rest)
+        alone = not any(map(str.isalnum, rest))
+        if said is not None or position.epoch is not None or alone:
+            self._group = said or "train"
+        if position.epoch is not None and position.epoch >= (self._epoch or 0):  # a sentence may look back at another
+            self._note_epoch(position.epoch)
+            self._step = self._step if self._is_counted else position.epoch
+        if position.at is not None and position.counted and alone:
+            self._step = self._within(position)
+
+    def _step_of(self, position: Position, *, is_test: bool) -> int | None:
+        if is_test and position.at is not None and not (position.counted and self._epoch is None):
+            return self._step or 0  # how far the test is says nothing of the training
+        if position.at is not None:
+            self._step = self._within(position)
+        elif position.epoch is not None:
+            self._step = self._at_end_of(position.epoch)
+        return self._step
+
+    def _within(self, position: Position) -> int:
+        at, of = position.at or 0, position.of
+        self._is_counted, self._last = True, of
+        before = self._passes.get(of)
+        if before is None:
+            if len(self._passes) >= MOST_PASSES:
+                self._passes.clear()
+            before = self._passes[of] = _Pass(max(0, (self._epoch or 0) - self._first) * (of or 0), at, self._epoch)
+        elif at < before.at or (self._epoch != before.epoch and (at == before.at or not position.counted)):
+            before.base = max(0, before.base + self._passed(before, at, of))
+        before.stride = max(at - before.at, 0) or before.stride
+        before.at, before.epoch = at, self._epoch
+        return min(before.base + at, MOST_STEPS)
+
+    def _passed(self, before: _Pass, at: int, of: int | None) -> int:
+        """By how much the count has begun anew; none where it is the same epoch again, and less than none in an earlier one: a script that
+        was started again."""
+        epochs = 1 if self._epoch is None or before.epoch is None else self._epoch - before.epoch
+        if of:
+            return epochs * of
+        return before.at + (0 if at else before.stride) if epochs > 0 else 0
+
+    def _at_end_of(self, epoch: int) -> int:
+        if not self._is_counted:
+            return epoch
+        last = self._passes.get(self._last)
+        return min(last.base + self._last, MOST_STEPS) if last and self._last else self._step or 0
+
+
+def position_of(text: str) -> tuple[Position, str]:
+    """What the line says of where it is, and the line without that."""
+    epoch = at = of = None
+    if found := _EPOCH.search(text):
+        epoch = int(found["epoch"] or found["train"] or found["first"])
+        at = int(found["batch"]) if found["batch"] else None
+        text = f"{text[: found.start()]} {found['phase'] or ''} | {text[found.end() :]}"
+    counted = at is not None
+    if at is None:
+        counts = (found for pattern in _COUNTS if (found := pattern.search(text)) and not _is_after(text, found.start()))
+        found = next(counts, None)
+        counted = found is not None
+        found = found or next((each for each in _SHARE.finditer(text) if _is_share(text, each)), None)
+        if found is not None:
+            at, of = int(found["at"]), int(found["of"]) if found["of"] else None
+            text = f"{text[: found.start()]} | {text[found.end() :]}"
+    return Position(epoch, at, of, counted), text
+
+
+def _is_after(text: str, start: int) -> bool:
+    """It is what something else is measured by: "2ms/step"."""
+    return text[max(0, start - 1) : start] == "/"
+
+
+def _is_share(text: str, found: re.Match[str]) -> bool:
+    """And no figure itself: "Accuracy: 9842/10000"."""
+    before = re.search(r"([A-Za-z]+)\s{0,3}[:=]?\s{0,3}\Z", text[max(0, found.start() - 40) : found.start()])
+    return int(found["at"]) <= int(found["of"]) and not (before and before[1].lower() in _MEASURES)
+
+
+def _pairs(text: str) -> list[_Pair]:
+    """Names with numbers behind them, where one of them at least is a measure; or the one that a sentence tells of, as in "Accuracy of the
+    network on the 10000 test images: 55 %"."""
+    found = [_Pair(" ".join(each["name"].split()), each.start(), each) for each in _PAIR.finditer(text)]
+    pairs = [pair for pair in found if pair.is_figure]
+    if any(pair.words & _MEASURES for pair in pairs):
+        return pairs
+    if not found or not _words(" ".join(text.split()[:3])) & _MEASURES:
+        return []
+    name = " ".join(text[: found[-1].found.end("name")].split())
+    says = found[-1].found["separator"] or name.endswith((" is", " was"))
+    return [_Pair(name.removesuffix(" is").removesuffix(" was"), 0, found[-1].found)] if says and len(name) <= LONGEST_NAME else []
+
+
+def _words(name: str) -> set[str]:
+    """Of a name, as they are written: `train_loss`, `TrainLoss`, `Acc@1`, `f1`."""
+    return {word.lower() for word in _WORDS.findall(name)} | set(_WHOLE_WORDS.findall(name.lower()))
+
+
+def _group_said(text: str) -> Group | None:
+    """By the last word in it that says one."""
+    return next((said for word in reversed(_WORDS.findall(text)) if (said := _of_word(word))), None)
+
+
+def _of_word(word: str) -> Group | None:
+    if word.lower() in _TRAINING:
+        return "train"
+    return "test" if group_of(word) == "test" else None
