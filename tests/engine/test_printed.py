@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from training_runtime.elastic.script_logs import scalar_tables
 from training_runtime.elastic.script_logs.event_folders import EventFolders
 from training_runtime.elastic.script_logs.printed import Bar, Bars, PrintedMetrics, bar, figures
 from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
+from training_runtime.protocol import UNCHANGED_CODE_NS
 
 
 def drawn(steps: int, **options: object) -> list[str]:
@@ -149,3 +151,16 @@ def test_a_table_by_epochs_and_objects_by_lines_are_read(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 1.5, "deep": {"a": 1}}\nnonsense\n[1]\n{"step": 4, "loss": 1}\n{"st')
     found = {(each.name, each.step): each.value for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True).figures}
     assert found == {("train/box_loss", 1): 1.5, ("metrics/mAP50(B)", 1): 0.25, ("loss", 3): 1.5, ("loss", 4): 1.0}
+
+
+def test_tables_that_were_uploaded_with_the_code_are_no_figures_of_the_run(tmp_path: Path):
+    code = tmp_path / "_submitted_code" / "name"
+    code.mkdir(parents=True)
+    for name in ("results.csv", "history.csv"):
+        (code / name).write_text("epoch,loss\n1,0.5\n")
+        os.utime(code / name, ns=(UNCHANGED_CODE_NS, UNCHANGED_CODE_NS))
+    follower = EventFolders(tmp_path, {})
+    assert follower.read(now=0.0, all_of_it=True).figures == []
+    with (code / "history.csv").open("a") as table:
+        table.write("2,0.25\n")
+    assert [(each.step, each.value) for each in follower.read(now=5.0, all_of_it=True).figures] == [(1, 0.5), (2, 0.25)]

@@ -1,5 +1,6 @@
-"""Finds TensorBoard's event files and tables of figures below a folder and follows them all as they grow. Whatever lies there, nothing is
-raised; what cannot be read of a file is said once, on the standard error."""
+"""Finds TensorBoard's event files and tables of figures below a folder and follows them all as they grow, but for those that were uploaded
+with the code: they tell of other trainings. Whatever lies there, nothing is raised; what cannot be read of a file is said once, on the
+standard error."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from training_runtime.elastic.script_logs import event_files, scalar_tables
 from training_runtime.elastic.script_logs.event_files import Chunk, Medium
 from training_runtime.elastic.script_logs.pieces import read_piece
 from training_runtime.media import MOST_PATH
+from training_runtime.protocol import UNCHANGED_CODE_NS
 from training_runtime.tracking.answers import Group as Group
 from training_runtime.tracking.answers import group_of as group_of
 
@@ -148,10 +150,18 @@ def _files_of_figures(root: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         left -= len(folders) + len(names)
         for name in sorted(names):
-            if FILE_NAME.match(name) or scalar_tables.FILE_NAME.fullmatch(name):
+            if (FILE_NAME.match(name) or scalar_tables.FILE_NAME.fullmatch(name)) and not _is_uploaded(Path(folder, name)):
                 yield str(Path(folder, name).relative_to(root))
         if left <= 0:
             return
+
+
+def _is_uploaded(path: Path) -> bool:
+    """And not written to since."""
+    try:
+        return path.stat(follow_symlinks=False).st_mtime_ns == UNCHANGED_CODE_NS
+    except OSError:
+        return False
 
 
 def _size(path: Path) -> int:
