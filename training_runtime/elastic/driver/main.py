@@ -28,6 +28,7 @@ from training_runtime.elastic.driver.outcome import TrainingFailed
 from training_runtime.elastic.driver.setup import Noticed
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.processes import becoming
+from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, user_traceback
 from training_runtime.elastic.processes.warm import warm_up
 from training_runtime.elastic.script_logs import tracking
@@ -219,7 +220,7 @@ def _takes_its_slots(session: Session) -> bool:
 def _run_script(session: Session) -> int:
     spec = session.spec
     os.chdir(spec.code_dir)
-    sys.argv = list(spec.argv)
+    sys.argv = [*spec.argv[:1], *with_folders(spec.argv[1:], os.environ)]
     sys.dont_write_bytecode = True
     script = Path(spec.code_dir) / spec.argv[0]
     sys.path[0:0] = [str(script.parent), *module_paths()]

@@ -17,6 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from training_runtime import console, storage
 from training_runtime.elastic.driver import advice
 from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
 from training_runtime.elastic.torchrun.workers import end_file
@@ -30,7 +31,7 @@ def main() -> None:
     console.forgive_full_disks()
     get_error_handler().initialize()
     script, end = Path.cwd() / name, end_file(Path(os.environ["TORCHELASTIC_ERROR_FILE"]))
-    sys.argv = [name, *arguments]
+    sys.argv = [name, *with_folders(arguments, os.environ)]
     sys.path[0:0] = [str(script.parent), *module_paths()]
     os.close(int(begins))  # the agent waits for that
     try:
