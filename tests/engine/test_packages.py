@@ -76,6 +76,12 @@ def wrapped() -> BaseException:
     return raised.value
 
 
+def test_who_writes_outside_the_run_is_told_where_it_may(monkeypatch, tmp_path):
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path))
+    assert "TMPDIR" in advice.after(PermissionError(errno.EACCES, "Permission denied", "/tmp/no-such-folder/model.pt"))
+    assert advice.after(PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "model.pt"))) == ""
+
+
 @pytest.mark.parametrize("error", [unresolved, wrapped])
 def test_who_reaches_no_network_is_told_how_to_get_it(error, monkeypatch):
     monkeypatch.setenv("EDT_NETWORK", "none")
@@ -83,6 +89,41 @@ def test_who_reaches_no_network_is_told_how_to_get_it(error, monkeypatch):
     for other in ("outward", "machine"):
         monkeypatch.setenv("EDT_NETWORK", other)
         assert advice.after(error()) == ""
+
+
+def test_a_library_that_tries_one_mirror_after_another_keeps_of_the_reason_only_its_words(monkeypatch):
+    monkeypatch.setenv("EDT_NETWORK", "none")
+    error = RuntimeError(
+        "Error downloading digits.gz:\nTried https://one/, got:\n<urlopen error [Errno -3] Temporary failure in name resolution>\n"
+    )
+    assert "save a new version with the network The internet" in advice.after(error)
+    assert advice.after(RuntimeError("Error downloading digits.gz: it is damaged")) == ""
+
+
+def test_a_file_that_is_not_in_the_upload_is_to_be_added_to_it_or_to_be_a_data_asset():
+    says = advice.after(FileNotFoundError(errno.ENOENT, "No such file or directory", "data/linux/train.txt"))
+    assert "what is not in the zip" in says
+    assert "os.environ['DATA_DIR']" in says
+    assert "$DATA_DIR" in says
+    for other in ("/srv/train.txt", "", None):
+        assert advice.after(FileNotFoundError(errno.ENOENT, "No such file or directory", other)) == ""
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Torch not compiled with CUDA enabled",
+        "No CUDA GPUs are available",
+        "Cannot access accelerator device when none is available.",
+        "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
+        "module 'torch._C' has no attribute '_cuda_setDevice'",
+    ],
+)
+def test_who_computes_on_a_gpu_where_there_is_none_is_told_what_to_say_instead(says, monkeypatch):
+    assert "This run's slots have no GPU" in advice.after(RuntimeError(says))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert advice.after(RuntimeError(says)) == ""
 
 
 def test_who_tries_a_private_network_is_told_who_opens_it(monkeypatch, tmp_path):

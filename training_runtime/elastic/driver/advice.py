@@ -1,5 +1,5 @@
-"""What to do about errors that scripts written elsewhere often run into here: a missing package, a data folder that is read-only, a closed
-network."""
+"""What to do about errors that scripts written elsewhere often run into here: a missing package or file, a data folder that is read-only, a
+closed network, a machine without GPUs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import errno
 import importlib.machinery
 import importlib.util
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+import torch
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless", "yaml": "pyyaml", "skimage": "scikit-image"}
 OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "matplotlib", "keras"}  # requirements-packages.txt
@@ -32,14 +35,34 @@ PRIVATE_NETWORK = (
     "This run reaches the internet, but no private network and nothing of the machine that it runs on: ask an administrator to name what "
     "it needs there in EDT_RUN_NETWORK_ALLOW"
 )
+NO_FILE = (
+    "Relative paths begin in the working folder, a copy of the upload: what is not in the zip, folders without a file included, is not "
+    "there. Upload data as a data asset of the project and choose it in the experiment: the script finds it at os.environ['DATA_DIR'], and "
+    "its arguments may say $DATA_DIR"
+)
+NO_GPU = (
+    "This run's slots have no GPU: tell the script to compute on the processor (often by an argument such as --device cpu), with the "
+    "backend gloo where it uses torch.distributed and with map_location='cpu' in torch.load"
+)
+WRITES_IN_ITS_FOLDER = (
+    "A run writes to its own folder alone: its working folder, HOME, TMPDIR and RESULT_DIR are in it; /tmp and others may be closed"
+)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+# Libraries that try one mirror after another raise an error of their own that has of these only the words.
+_UNREACHABLE_WORDS = re.compile(r"name resolution|Name or service not known|Network is unreachable|No address associated with hostname")
+_NO_GPU_WORDS = re.compile(
+    r"No (?:CUDA|HIP) GPUs are available|not compiled with CUDA enabled|Found no NVIDIA driver|torch\.cuda\.is_available\(\) is False"
+    r"|Cannot access accelerator device when none is available|no GPUs found|doesn't have NCCL built in|CUDA is not available"
+    r"|torch\._C' has no attribute '_cuda"
+)
 _MOST_CAUSES = 50
+LONGEST_TEXT = 10_000
 
 
 def after(error: BaseException) -> str:
     """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
-    found = found or _on_network(error)
+    found = found or _on_network(error) or _on_no_file(error) or _on_no_gpu(error)
     return f". {found}" if found else ""
 
 
@@ -71,18 +94,39 @@ def _on_refused(error: OSError) -> str:
     if path.exists() and not os.access(path, os.R_OK):  # it was to be read
         return ""
     folders = [Path(os.environ[name]).resolve() for name in ("DATA_DIR", "DLI_DATA_FS") if os.environ.get(name)]
-    return DATA_IS_READ_ONLY if any(path.resolve().is_relative_to(folder) for folder in folders) else ""
+    if any(path.resolve().is_relative_to(folder) for folder in folders):
+        return DATA_IS_READ_ONLY
+    own = os.environ.get("RESULT_DIR")
+    return f"{WRITES_IN_ITS_FOLDER}." if own and not path.resolve().is_relative_to(Path(own).resolve()) else ""
 
 
 def _on_network(error: BaseException) -> str:
     """Advice for an address outside the run's network (EDT_NETWORK, set by the node host). Libraries raise their own errors from this
     one."""
     reach = os.environ.get("EDT_NETWORK", "")
-    if reach == "none" and any(isinstance(each, socket.gaierror) or each.errno in _UNREACHABLE for each in _below(error)):
+    unreachable = any(isinstance(each, socket.gaierror) or each.errno in _UNREACHABLE for each in _below(error))
+    if reach == "none" and (unreachable or _UNREACHABLE_WORDS.search(_says(error))):
         return f"{NO_NETWORK}."
     # A route that prohibits answers so, and so does no file without a name.
     if reach == "outward" and any(each.errno == errno.EACCES and each.filename is None for each in _below(error)):
         return f"{PRIVATE_NETWORK}."
+    return ""
+
+
+def _on_no_file(error: BaseException) -> str:
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, (str, bytes)):
+        return ""
+    path = os.fsdecode(error.filename)
+    return f"{NO_FILE}." if path and not Path(path).is_absolute() else ""
+
+
+def _on_no_gpu(error: BaseException) -> str:
+    return f"{NO_GPU}." if _NO_GPU_WORDS.search(_says(error)) and not torch.cuda.is_available() else ""
+
+
+def _says(error: BaseException) -> str:
+    with suppress(Exception):  # its own code
+        return str(error)[:LONGEST_TEXT]
     return ""
 
 
