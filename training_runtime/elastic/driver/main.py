@@ -32,6 +32,7 @@ from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, user_traceback
 from training_runtime.elastic.processes.warm import warm_up
 from training_runtime.elastic.script_logs import tracking
+from training_runtime.elastic.script_logs.console_logs import last_line, without_escapes
 from training_runtime.elastic.script_logs.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.torchrun.agent import Agent
 from training_runtime.errors import NoRoom
@@ -106,7 +107,7 @@ class Session:
     def failed(self, message: str, traceback: str = "") -> None:
         """The script itself has."""
         if self.writer is not None and not self.displaced:
-            self.writer.write(journal.Failed(message, traceback, "driver"))
+            self.writer.write(journal.Failed(without_escapes(message), traceback, "driver"))
 
     def waits(self, error: BaseException) -> None:
         """The script could not write, which is not its fault. Said in the journal as far as that takes it."""
@@ -265,6 +266,13 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
         print(stop.code, file=sys.stderr)  # noqa: T201
         code = 1
     if code and not session.stopped:
-        message = f"the script ended with status {code}" if isinstance(stop.code, int) else f"the script ended: {stop.code}"
-        session.failed(message)
+        console.settle()
+        session.failed(_on_exit(stop.code, last_line(Path(session.spec.result_dir, "log", "driver", "console.log"))))
     return 1 if code == storage.EXIT_CODE and not session.spec.remote else code  # that one is ours to say, as a remote agent does
+
+
+def _on_exit(code: object, last_line: str) -> str:
+    """A script that ends itself has said why in what it printed, as argparse does."""
+    if not isinstance(code, int):
+        return f"the script ended: {code}"
+    return f"the script ended with status {code}" + (f", after it had printed: {last_line}" if last_line else "")

@@ -13,7 +13,9 @@ from training_runtime.elastic.script_logs.pieces import read_piece
 MOST_BYTES = 1 << 18  # of a log, at a time
 MOST_LOGS = 16  # that are followed
 LONGEST_BYTES = 1 << 14  # a piece without an end is passed over when it is longer
+LAST_BYTES, LONGEST_SHOWN = 1 << 12, 300
 _END = re.compile(rb"[\r\n]")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,18 @@ class ConsoleLogs:
         self.offsets[path] += whole
         pieces = [Piece(path, piece.decode(errors="replace"), whole=True) for piece in _END.split(data[:whole])]
         return [*pieces, Piece(path, data[whole:].decode(errors="replace"), whole=False)]
+
+
+def last_line(path: Path) -> str:
+    """With text in it, as a person sees it; empty where there is none."""
+    try:
+        begins = max(0, path.stat(follow_symlinks=False).st_size - LAST_BYTES)
+    except OSError:
+        return ""
+    lines = without_escapes(read_piece(path, begins, most=LAST_BYTES).decode(errors="replace")).split("\n")
+    return next((shown[:LONGEST_SHOWN] for line in reversed(lines) if (shown := line.rstrip("\r").split("\r")[-1].strip())), "")
+
+
+def without_escapes(text: str) -> str:
+    """Colours and the like left out."""
+    return _ESCAPES.sub("", text)
