@@ -63,7 +63,7 @@ def after(error: BaseException) -> str:
     """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
     found = found or _on_network(error) or _on_no_file(error) or _on_no_gpu(error)
-    return f". {found}" if found else ""
+    return f"{_full_stop(error)} {found}" if found else ""
 
 
 def _on_missing(error: ImportError) -> str:
@@ -122,6 +122,10 @@ def _on_no_file(error: BaseException) -> str:
 
 def _on_no_gpu(error: BaseException) -> str:
     return f"{NO_GPU}." if _NO_GPU_WORDS.search(_says(error)) and not torch.cuda.is_available() else ""
+
+
+def _full_stop(error: BaseException) -> str:
+    return "" if _says(error).rstrip().endswith((".", "!", "?")) else "."
 
 
 def _says(error: BaseException) -> str:
