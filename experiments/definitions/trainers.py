@@ -13,6 +13,7 @@ NAMES = {
     "accelerate": "Accelerate",
     "deepspeed": "DeepSpeed",
     "ddp": "DistributedDataParallel",
+    "loop": "a loop of its own",
 }
 _PACKAGES = {"lightning": "lightning", "pytorch_lightning": "lightning", "lightning_fabric": "lightning", "deepspeed": "deepspeed"}
 _TRAINERS = {"transformers": ("Trainer", "Seq2SeqTrainer"), "trl": ("Trainer",), "accelerate": ("Accelerator",)}
@@ -24,6 +25,10 @@ OWN_STEPS = (
 STARTED_AGAIN = (
     "{path} trains by {name}. When its slots change, its processes are started again and go on from the checkpoint that the script loads; "
     "the weights depend on the slots that it had."
+)
+ONE_PROCESS = (
+    "{path} trains by {name}. “Elastic distributed training (exact)” is for a FabricModel or a loop over edt.elastic(...); without either "
+    "the script trains in one process that sees no GPU, whatever slots it has. As “Single process” it has the GPUs of one machine."
 )
 _WORDS = {"elastic": OWN_STEPS, "torchrun_elastic": STARTED_AGAIN}  # by the type of training
 
@@ -47,7 +52,7 @@ def read(source: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     packages, names = _used(tree)
-    if packages & {"fabric_model", "keras"} or ("edt" in packages and "elastic" in names):
+    if packages & {"fabric_model", "pyedt", "keras"} or ("edt" in packages and "elastic" in names):
         return EXACT
     for package, kind in _PACKAGES.items():
         if package in packages and names & {"Trainer", "Fabric", "LightningCLI", "initialize"}:
@@ -55,7 +60,9 @@ def read(source: str) -> str:
     for package, ends in _TRAINERS.items():
         if package in packages and any(name.endswith(ends) for name in names):
             return "transformers" if package == "trl" else package
-    return "ddp" if names & {"DistributedDataParallel", "DDP", "init_process_group"} else ""
+    if names & {"DistributedDataParallel", "DDP", "init_process_group"}:
+        return "ddp"
+    return "loop" if "torch" in packages and "backward" in names else ""
 
 
 def _used(tree: ast.Module) -> tuple[set[str], set[str]]:
@@ -77,6 +84,9 @@ def note(distributed: str, found: Mapping[str, str]) -> str:
     """What the page of a definition of this type says of its code, `found` by path: nothing where there is nothing to say."""
     if EXACT in found.values():
         return ""
-    trainer = next((Trainer(path, kind) for path, kind in found.items() if kind), None)
+    trainers = [Trainer(path, kind) for path, kind in found.items() if kind]
+    trainer = min(trainers, key=lambda each: each.kind == "loop", default=None)
     words = _WORDS.get(distributed, "")
+    if trainer is not None and trainer.kind == "loop":
+        words = ONE_PROCESS if distributed == "elastic" else ""
     return words.format(path=trainer.path, name=trainer.name) if trainer else ""
