@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 NOT_ANY_MORE = "{0} may not run experiments of this project any more."
 NO_RESULT = "None of its trials wrote a finite {0} to RESULT_DIR/val_dict_list.json."
 DONE = "All of its trials have ended."
+HOPELESS = 5  # trials that failed, and none came to a result
+ALL_FAILED = "Its first {0} trials failed, so no more are begun: the last one, {1}, says why."
 TIME_UP = "Its time of {0} minutes (maxRunTime) is up."
 
 
@@ -57,6 +59,8 @@ def advance(search: Search, now: dt.datetime) -> None:
 
 def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: User, now: dt.datetime) -> tuple[bool, str]:
     """Begin as many as may run at once; whether there is nothing more to begin, and why."""
+    if trials and _is_hopeless(trials):
+        return True, ALL_FAILED.format(len(trials), f"#{trials[-1].run_id}")
     while sum(not trial.settled for trial in trials) < wanted.at_once:
         choice = choosing.choose(wanted, tried(trials), search.seed)
         if choice.values is None or not trials:
@@ -74,6 +78,11 @@ def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: Use
             return True, str(refused)
         trials.append(trial)
     return False, ""
+
+
+def _is_hopeless(trials: Sequence[SearchTrial]) -> bool:
+    """The code is broken, whatever values it gets."""
+    return sum(trial.settled for trial in trials) >= HOPELESS and all(t.run.state == RunState.FAILED for t in trials if t.settled)
 
 
 def _result(trial: SearchTrial, wanted: Wishes) -> float | None:

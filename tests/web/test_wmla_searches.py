@@ -132,6 +132,31 @@ def test_a_search_without_any_result_has_failed_and_says_what_lacks(script: Scri
     assert "best" not in found
 
 
+def test_a_search_whose_script_fails_whatever_it_gets_begins_no_more(script: Script) -> None:
+    name = started(script, maxJobNum=50, maxParalleJobNum=2)
+    for _ in range(6):
+        advancing.advance_all(NOW)
+        for run in live():
+            finish(run, state=RunState.FAILED)
+    advancing.advance_all(NOW)
+    found = look(script, name)
+    assert (found["state"], TrainingRun.objects.count(), len(live())) == ("FAILED", 6, 0)
+    assert (
+        f"Its first 6 trials failed, so no more are begun: the last one, #{TrainingRun.objects.latest('pk').pk}, says why."
+        in found["reason"]
+    )
+
+
+def test_a_search_of_which_some_trials_fail_goes_on(script: Script) -> None:
+    started(script, maxJobNum=9, maxParalleJobNum=1)
+    finish(live()[0], 0.3)
+    for _ in range(7):
+        advancing.advance_all(NOW)
+        finish(live()[0], state=RunState.FAILED)
+    advancing.advance_all(NOW)
+    assert TrainingRun.objects.count() == 9
+
+
 @pytest.mark.parametrize("content", [b"{", b'[1, {}, {"loss": "low"}, {"loss": true}]', b"7", b"[" * 100_000])
 def test_a_file_of_results_that_is_none_is_no_result(script: Script, content: bytes) -> None:
     name = started(script, maxJobNum=1)
