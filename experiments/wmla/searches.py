@@ -63,7 +63,7 @@ def _start(request: HttpRequest) -> HttpResponse:
         also=verbs.config(values),
         then=open_search,
     )
-    name = name_of(run.trial.search)
+    name = name_of(Search.objects.select_related("experiment__created_by").get(experiment=run.experiment_id))
     if request.headers.get("Authorization", "").lower().startswith("basic"):
         return answers.json_response(name)
     return answers.json_response({"uid": name, "href": f"{DL}/hypersearch/{name}"})
