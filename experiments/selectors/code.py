@@ -50,12 +50,14 @@ class Script:
 
 @dataclass(frozen=True)
 class Associated:
-    """A version as an experiment's form shows it: with the command it will run, and what its scripts understand."""
+    """A version as an experiment's form shows it: with the command it will run, what its scripts understand, and what its type of training
+    makes of whose trainer they train by."""
 
     version: DefinitionVersion
     command: str
     scripts: tuple[Script, ...]
     script: str  # of the command
+    note: str
 
 
 def folder(bundle: Bundle) -> Path:
@@ -133,7 +135,8 @@ def associated(
             script = bundles.entry(version.bundle, command)[0]
         except bundles.BundleRefused:
             script = ""
-        found.append(Associated(version, command, scripts(version.bundle) if with_scripts else (), script))
+        told = (scripts(version.bundle), training_note(version)) if with_scripts else ((), "")
+        found.append(Associated(version, command, told[0], script, told[1]))
     return found
 
 

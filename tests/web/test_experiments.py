@@ -105,6 +105,16 @@ p.add_argument("--amp", action="store_true")
     assert 'data-flags="--amp" data-kind="flag" data-default="off"' in form
 
 
+def test_the_form_says_that_a_plain_loop_wants_another_type_of_training(project: Project, alice: User, as_: As) -> None:
+    loop = "import torch\nfor x in data:\n    loss(x).backward()\n"
+    version = cast.definition(project, by=alice, files={"main.py": loop}, command="main.py")
+    made = cast.experiment(project, by=alice, versions=[version])
+    page = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": made.pk}).content.decode()
+    form = one_line(page.split('id="associated"')[1].split("</tbody>")[0])
+    assert "main.py trains by a loop of its own" in form
+    assert reverse("new_version", args=[version.definition.pk]) in form
+
+
 def test_the_same_form_sent_twice_makes_one_experiment_and_one_run(
     project: Project, alice: User, version: DefinitionVersion, as_: As
 ) -> None:
