@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 NOT_ANY_MORE = "{0} may not run experiments of this project any more."
 NO_RESULT = "None of its trials wrote a finite {0} to RESULT_DIR/val_dict_list.json."
 DONE = "All of its trials have ended."
+MOST_A_TURN = 20  # trials that are begun before other work has its turn
 HOPELESS = 5  # trials that failed, and none came to a result
 ALL_FAILED = "Its first {0} trials failed, so no more are begun: the last one, {1}, says why."
 TIME_UP = "Its time of {0} minutes (maxRunTime) is up."
@@ -61,23 +62,31 @@ def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: Use
     """Begin as many as may run at once; whether there is nothing more to begin, and why."""
     if trials and _is_hopeless(trials):
         return True, ALL_FAILED.format(len(trials), f"#{trials[-1].run_id}")
-    while sum(not trial.settled for trial in trials) < wanted.at_once:
+    for _ in range(MOST_A_TURN):
+        running = sum(not trial.settled for trial in trials)
+        if running >= wanted.at_once:
+            break
         choice = choosing.choose(wanted, tried(trials), search.seed)
         if choice.values is None or not trials:
             return choice.over or not trials, DONE
         try:
-            if not by.is_active:
-                raise PermissionDenied
-            access.experiment(by, search.experiment_id, need="write")
+            _check_person(search, by)
             trial = verbs.begin_trial(
                 search, trials[-1].run, by=by, place=trials[-1].place + 1, number=choice.number, values=choice.values, now=now
             )
         except (Http404, PermissionDenied):
             return True, NOT_ANY_MORE.format(by.username)
         except DomainError as refused:
-            return True, str(refused)
+            return not running, str(refused)  # while others run there may be room for it later
         trials.append(trial)
     return False, ""
+
+
+def _check_person(search: Search, by: User) -> None:
+    """That whoever began it may still run it. Raises Http404 or PermissionDenied."""
+    if not by.is_active:
+        raise PermissionDenied
+    access.experiment(by, search.experiment_id, need="write")
 
 
 def _is_hopeless(trials: Sequence[SearchTrial]) -> bool:

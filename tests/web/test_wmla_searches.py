@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from experiments import services
 from experiments.files import runfiles
 from experiments.models import Experiment, RunState, RunValue, Search, TrainingRun, User
 from experiments.runs import states
@@ -241,6 +242,37 @@ def test_who_may_not_run_any_more_begins_no_trial(script: Script, alice: User) -
     assert (search.state, search.reason) == ("finished", "alice may not run experiments of this project any more.")
     assert not live()
     assert name
+
+
+def test_a_full_project_holds_a_search_up_and_ends_it_where_nothing_of_it_runs(script: Script, dora: User) -> None:
+    started(script, maxJobNum=9, maxParalleJobNum=2)
+    advancing.advance_all(NOW)
+    one, two = live()
+    finish(one, 0.4)
+    project = one.experiment.project_id
+    services.set_policy(by=dora, policy="fair_share", project_disk={str(project): 1})
+    TrainingRun.objects.filter(pk=one.pk).update(disk_bytes=10**9, disk_files=1, disk_counted_at=NOW)
+    advancing.advance_all(NOW)
+    assert (live(), Search.objects.get().ended_at) == ([two], None), "when it has ended there may be room"
+    finish(two, 0.3)
+    services.set_policy(by=dora, policy="fair_share", project_disk={str(project): 2})
+    advancing.advance_all(NOW)
+    assert len(live()) == 2
+    services.set_policy(by=dora, policy="fair_share", project_disk={str(project): 1})
+    for run in live():
+        finish(run, 0.2)
+    advancing.advance_all(NOW)
+    search = Search.objects.get()
+    assert (search.state, TrainingRun.objects.count()) == ("finished", 4)
+    assert "of disk that it may take" in search.reason
+
+
+def test_of_a_search_that_may_run_everything_at_once_other_work_has_its_turn_in_between(script: Script) -> None:
+    started(script, maxJobNum=30, maxParalleJobNum=-1)
+    advancing.advance_all(NOW)
+    assert len(live()) == 1 + advancing.MOST_A_TURN
+    advancing.advance_all(NOW)
+    assert len(live()) == 30
 
 
 @pytest.mark.parametrize(
