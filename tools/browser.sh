@@ -15,8 +15,14 @@ found() {
 
 install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }
 
+# Where another one is there already, the one without windows is added if the system has it.
+wants_shell() {
+    [ -z "${CHROMIUM:-}" ] && ! command -v chromium-headless-shell >/dev/null 2>&1 || return 1
+    ! found || ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt-cache show chromium-headless-shell >/dev/null 2>&1
+}
+
 missing=
-[ -n "${CHROMIUM:-}" ] || command -v chromium-headless-shell >/dev/null 2>&1 || missing=chromium-headless-shell
+! wants_shell || missing=chromium-headless-shell
 command -v git >/dev/null 2>&1 || missing="$missing git"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v slirp4netns >/dev/null 2>&1 || missing="$missing slirp4netns"
