@@ -10,7 +10,8 @@ import pytest
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 from training_runtime import media
-from training_runtime.elastic.script_logs.logged import PLACE
+from training_runtime.elastic.script_logs.logged import MEASURED, PLACE, ScriptMetrics
+from training_runtime.journal_writer import Writer
 
 PLAIN = """
 import os, sys, time
@@ -219,3 +220,15 @@ def test_pictures_texts_and_histograms_are_listed_while_the_script_runs_and_hype
     assert (run.result_dir / entry.file).read_bytes()[at : at + 8] == b"\x89PNG\r\n\x1a\n"
     assert {name: value for each in run.events("noted") for name, value in each.parameters.items()} == {"lr": "0.1", "depth": "4"}
     assert logged(run)[-1] == ("train", 0, "hparam/accuracy")
+
+
+def test_what_a_run_that_the_engine_measures_printed_is_no_figure_for_the_next_driver_either(tmp_path):
+    """It reads before the script has come to train() again."""
+    log = tmp_path / "log" / "driver" / "console.log"
+    log.parent.mkdir(parents=True)
+    writer = Writer(tmp_path / "journal.jsonl", run=7)
+    ScriptMetrics(tmp_path, tmp_path, writer).leave_out(["loss"])
+    log.write_text("epoch 1 loss 0.5 accuracy 0.9\n")
+    assert not ScriptMetrics(tmp_path, tmp_path, writer).write_to_journal(all_of_it=True)
+    (tmp_path / "checkpoint" / MEASURED).unlink()
+    assert ScriptMetrics(tmp_path, tmp_path, writer).write_to_journal(all_of_it=True)

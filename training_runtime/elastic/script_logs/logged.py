@@ -27,6 +27,7 @@ from training_runtime.tracking.answers import Group
 
 FILE_NAME = "evaluation-metrics.txt"
 PLACE = ".evaluation-metrics.read"
+MEASURED = ".engine-measures"  # an empty file beside it
 LOOK_S = 0.25
 MOST_BYTES = 1 << 20  # at a time; a longer line is passed over
 MOST_STEPS = 2**63 - 1  # that the database can hold
@@ -51,7 +52,7 @@ class ScriptMetrics:
         self._events = EventFolders(result_dir, offsets)
         self._media = MediaList(result_dir)
         self._printed = PrintedFigures(result_dir, printed)
-        self._measured = False
+        self._measured = self._place.with_name(MEASURED).exists()  # a driver after the first knows before the script has come so far
 
     @property
     def step(self) -> int:
@@ -78,6 +79,9 @@ class ScriptMetrics:
     def leave_out(self, names: Iterable[str]) -> None:
         """The engine measures these itself."""
         self._own, self._measured = frozenset(names), True
+        with suppress(OSError):
+            self._place.parent.mkdir(exist_ok=True)
+            self._place.with_name(MEASURED).touch()
 
     def due(self, now: float) -> bool:
         """Whether it is time to look again (monotonic)."""
