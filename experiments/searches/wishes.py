@@ -13,6 +13,7 @@ from typing import Any
 Value = float | int | str
 MOST_RUNS = 1000
 MOST_PARAMETERS = 100
+GREATEST_ID = 10**18
 LONGEST = 200  # characters of a name, or of a value that is text
 KINDS = ("int", "double", "str")
 ALGORITHMS = {"random": "Random", "tpe": "Tpe", "hyperband": "Hyperband", "experimentgridsearch": "ExperimentGridSearch"}
@@ -119,8 +120,8 @@ def _parameter(said: Mapping[str, Any]) -> Parameter:
 
 def _listed(said: Mapping[str, Any]) -> Listed:
     number = said.get("id")
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise WrongWishes("One of the experiments has no id, a whole number: give it one.")
+    if isinstance(number, bool) or not isinstance(number, int) or abs(number) > GREATEST_ID:
+        raise WrongWishes("One of the experiments has no id, a whole number of at most 18 digits: give it one.")
     values = {}
     for each in _objects(said, "hyperParams"):
         name = _text("The name of a hyperparameter", each.get("name"))

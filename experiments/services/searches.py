@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
+from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import Search, SearchTrial, TrainingRun, User
 from experiments.services import checks
@@ -36,9 +37,12 @@ def open_search(run: TrainingRun, *, spec: Mapping[str, object], seed: int, numb
 
 
 def begin_trial(search: Search, like: TrainingRun, *, by: User, place: int, number: int, values: Values, now: dt.datetime) -> SearchTrial:
-    """The next trial: a run as `like`, with the values. Sent twice for a place, it begins one. Raises DomainError."""
+    """The next trial: a run as `like`, with the values. Sent twice for a place, it begins one. Raises DomainError, also where the search
+    has been ended meanwhile."""
     said = " ".join(f"{name}={value}" for name, value in values.items())
     with transaction.atomic():
+        if Search.objects.select_for_update().get(pk=search.pk).ended_at is not None:  # who ends it waits, and then stops this trial, too
+            raise DomainError("The search is over.")
         (run,) = run_with_changes(
             like,
             by=by,

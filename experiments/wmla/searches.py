@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import re
 import secrets
+from collections.abc import Mapping
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -31,6 +33,7 @@ S = RunState
 _NUMBER = re.compile(r".*-hpo-([0-9]{1,18})\Z", re.DOTALL)
 PARTS = ("algoDef", "hyperParams", "experiments")
 NO_PLUGINS = "Search algorithms of one's own cannot be installed here: name one of {0}, or list your trials for ExperimentGridSearch."
+NOT_STORABLE = "The search has a number that is none, an infinite one or a null character in it: leave it out."
 NO_RESTART = "A search cannot be started again here: submit it anew; trials that have a result can be left out of its experiments."
 # Clients of notebooks go on while a search is SUBMITTED or RUNNING.
 STATES: dict[str, str] = {S.QUEUED: "SUBMITTED", S.SUSPENDED: "SUBMITTED", S.COMPLETED: "FINISHED", S.FAILED: "ERROR", S.STOPPED: "KILLED"}
@@ -43,6 +46,8 @@ def _start(request: HttpRequest) -> HttpResponse:
     args = answers.text_of(model, "args")
     kept = {key: spec[key] for key in PARTS if key in spec}
     seed = secrets.randbelow(2**62)
+    if not _is_storable(kept):
+        answers.refuse(NOT_STORABLE)
     try:
         wanted = wishes.parse(kept)
         choosing.check(wanted)
@@ -67,6 +72,14 @@ def _start(request: HttpRequest) -> HttpResponse:
     if request.headers.get("Authorization", "").lower().startswith("basic"):
         return answers.json_response(name)
     return answers.json_response({"uid": name, "href": f"{DL}/hypersearch/{name}"})
+
+
+def _is_storable(spec: Mapping[str, object]) -> bool:
+    """As JSON in any database."""
+    try:
+        return "\\u0000" not in json.dumps(spec, allow_nan=False)
+    except ValueError:
+        return False
 
 
 def _list(request: HttpRequest) -> HttpResponse:

@@ -93,6 +93,11 @@ def test_listed_trials_have_the_values_and_numbers_that_they_were_listed_with() 
     assert choose(wanted, [], 1).number == 4
 
 
+def test_a_number_that_no_table_holds_is_no_id() -> None:
+    with pytest.raises(WrongWishes, match="at most 18 digits"):
+        parse({"algoDef": algo("ExperimentGridSearch"), "experiments": [{"id": 10**19, "hyperParams": []}]})
+
+
 def test_hyperband_gives_the_best_of_a_rung_more_of_the_resource() -> None:
     wanted = wishes("Hyperband", maxJobNum=-1, maxParalleJobNum=9, algoParams=params(ResourceName="epochs", ResourceValue="9"))
     tried: list[Tried] = []

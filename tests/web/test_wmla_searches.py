@@ -14,6 +14,7 @@ from experiments.models import Experiment, RunState, RunValue, Search, TrainingR
 from experiments.runs import states
 from experiments.runs.run_values import configured, keep_arguments
 from experiments.searches import advancing
+from experiments.services import searches as verbs
 from experiments.services.projects import add_member
 from tests.conftest import SentMessages
 from tests.domain.test_search_choices import LR, algo
@@ -181,6 +182,23 @@ def test_a_search_that_is_stopped_stops_its_trials_and_begins_none(script: Scrip
     assert (refused.status_code, "submit it anew" in refused.content.decode()) == (400, True)
 
 
+def test_a_search_that_is_stopped_while_its_next_trial_is_chosen_begins_none(
+    script: Script, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(script, maxJobNum=9, maxParalleJobNum=2)
+    search = Search.objects.get()
+
+    def stopped_meanwhile(*asked: Any) -> Any:
+        verbs.stop_search(search, by=alice, now=NOW)
+        return choose(*asked)
+
+    choose = advancing.choosing.choose
+    monkeypatch.setattr(advancing.choosing, "choose", stopped_meanwhile)
+    advancing.advance_all(NOW)
+    assert (TrainingRun.objects.count(), live()) == (1, [])
+    assert (Search.objects.get().state, Search.objects.get().reason) == ("stopped", "Stopped by alice.")
+
+
 def test_when_its_time_is_up_a_search_ends(script: Script) -> None:
     name = started(script, maxRunTime=1)
     later = Search.objects.get().created_at + dt.timedelta(minutes=1)
@@ -280,6 +298,8 @@ def test_of_a_search_that_may_run_everything_at_once_other_work_has_its_turn_in_
     [
         ({"algoDef": algo("Bayesian")}, "Bayesian is not available here"),
         ({"algoDef": None}, "The search has no algoDef"),
+        ({"algoDef": algo(note=float("nan"))}, "a number that is none"),
+        ({"algoDef": algo(note="a\0b")}, "a null character in it"),
         ({"hyperParams": []}, "The search has nothing to try"),
         ({"modelSpec": {"args": "--exec-start Caffe --model-main main.py"}}, "Framework Caffe is not available here"),
         ({"modelSpec": {}}, "The args name no framework"),
