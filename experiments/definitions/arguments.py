@@ -11,6 +11,7 @@ from experiments.definitions.scriptargs import Argument
 
 GIVEN = "given"  # the value of an option that takes none
 UNNAMED = "argument "  # of a command, as `arguments` calls what stands without a name
+NO_NAME = "{0!r} is no name of an argument: write it as in lr, or --lr."
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,39 @@ def arguments(command: str) -> dict[str, str]:
     return found
 
 
+def is_name(text: str) -> bool:
+    """Whether `with_value` may take it for a name."""
+    return bool(text.lstrip("-")) and text.isprintable() and not any(c.isspace() or c == "=" for c in text)
+
+
+def with_value(command: str, name: str, value: str) -> str:
+    """The command with this value for an argument, by its flag ("--lr", "-l") or its name: "lr" stands for the option that the command has
+    by that name ("batch_size" also for --batch-size), or for its word "lr=0.1", as Hydra's are; for --lr where it has neither."""
+    if name.startswith("-"):
+        return replaced(command, name, value)
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    for at in range(len(words) - 1, -1, -1):
+        said, equals, _ = words[at].partition("=")
+        if equals and said == name:
+            return shlex.join([*words[:at], f"{name}={value}", *words[at + 1 :]])
+        if _is_option(said) and plain_name(said) == plain_name(name):
+            return replaced(command, said, value)
+    return replaced(command, f"--{name}", value)
+
+
 def replaced(command: str, flag: str, value: str) -> str:
-    """The command with this value for `flag` ("--lr"): in place of the last one that it has, else behind all else."""
+    """The command with this value for `flag` ("--lr"): in place of the last one that it has, and written as that is, else behind all else."""
     try:
         words = shlex.split(command)
     except ValueError:
         return f"{command} {shlex.join(_as_words(flag, value))}"
     at = next((at for at in range(len(words) - 1, -1, -1) if words[at] == flag or words[at].startswith(f"{flag}=")), len(words))
-    length = 2 if words[at : at + 1] == [flag] and at + 1 < len(words) and not _is_option(words[at + 1]) else 1
+    if at < len(words) and words[at] != flag:
+        return shlex.join([*words[:at], f"{flag}={value}", *words[at + 1 :]])
+    length = 2 if at + 1 < len(words) and not _is_option(words[at + 1]) else 1
     return shlex.join([*words[:at], *_as_words(flag, value), *words[at + length :]])
 
 

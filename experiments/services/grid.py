@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from experiments.definitions.arguments import replaced
+from experiments.definitions.arguments import NO_NAME, is_name, with_value
 from experiments.services import checks
 
 V = TypeVar("V")
@@ -29,19 +29,19 @@ def expanded(command: str, *, field: str = "command") -> list[str]:
 
 
 def combined(command: str, values: Mapping[str, Sequence[str]], *, field: str = "grid") -> list[str]:
-    """The command with each combination of these values, by the name of an argument ("lr", "--lr" or "-l"): in place of what it has for
-    that argument, else behind it; the last name turns fastest. Its own text is taken as it is."""
+    """The command with each combination of these values, by the name of an argument ("lr", "--lr" or "-l", see `with_value`): in place of
+    what it has for that argument, else behind it; the last name turns fastest. Its own text is taken as it is."""
     for name, given in values.items():
         if not given:
             checks.refuse(field, f"{name} has no value: give it at least one, or leave it out.")
-        if not name.lstrip("-") or any(c.isspace() for c in name):
-            checks.refuse(field, f"{name!r} is no name of an argument: write it as in lr, or --lr.")
+        if not is_name(name):
+            checks.refuse(field, NO_NAME.format(name))
     _check_count(math.prod(len(given) for given in values.values()), field=field)
     found = []
     for chosen in itertools.product(*values.values()):
         told = command
         for name, value in zip(values, chosen, strict=True):
-            told = replaced(told, name if name.startswith("-") else f"--{name}", value)
+            told = with_value(told, name, value)
         found.append(told)
     return found
 

@@ -69,7 +69,10 @@ def test_values_by_name_stand_in_place_of_what_the_command_has() -> None:
         "python main.py --lr=-2 --fast data -b 8 --note 'it'\"'\"'s, so'",
     ]
     assert grid.combined("main.py --set {1,2}", {}) == ["main.py --set {1,2}"], "the text of the command is taken as it is"
-    assert grid.combined("main.py --lr=3", {"--lr": ["4"]}) == ["main.py --lr 4"]
+    assert grid.combined("main.py --lr=3", {"--lr": ["4"]}) == ["main.py --lr=4"], "some scripts read nothing else"
+    assert grid.combined("main.py --batch-size 8", {"batch_size": ["16"]}) == ["main.py --batch-size 16"]
+    assert grid.combined("main.py optimizer.lr=3 -m", {"optimizer.lr": ["4", "5"]}) == [f"main.py optimizer.lr={lr} -m" for lr in (4, 5)]
+    assert grid.combined("main.py 'it", {"lr": ["4"]}) == ["main.py 'it --lr 4"], "what no shell takes apart is refused later"
 
 
 @pytest.mark.parametrize("wrong", [{"lr": []}, {"": ["1"]}, {"--": ["1"]}, {"a b": ["1"]}, {"lr": [str(n) for n in range(101)]}])
