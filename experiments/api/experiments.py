@@ -21,7 +21,7 @@ from experiments.api.runs import run_response as run_shown
 from experiments.api.schemas import Body, page_of
 from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
-from experiments.models import DataAsset, TrainingRun, User
+from experiments.models import DataAsset, DefinitionVersion, TrainingRun, User
 from experiments.models import Experiment as Row
 from experiments.selectors import compare
 from experiments.services import grid
@@ -172,6 +172,13 @@ def make_experiment(request: HttpRequest, project: int, body: NewExperiment) -> 
     return Status(201, experiment_response(request, made))
 
 
+def version_of(user: User, *, definition: int | None, version: int | None) -> DefinitionVersion:
+    """What is named, or the newest of the definition. Raises Refused where not one of them is."""
+    if (definition is None) == (version is None):
+        raise Refused(400, ONE_OF_THEM, errors={"version": [ONE_OF_THEM]})
+    return access.version(user, version) if version else access.definition(user, definition or 0).newest()
+
+
 def _data(user: User, number: int | None) -> DataAsset | None:
     return access.data_asset(user, number) if number is not None else None
 
@@ -213,9 +220,7 @@ def run_version(request: HttpRequest, project: int, body: NewRun) -> Status[Run]
     """One version is run, in an experiment of its own."""
     user = person(request)
     found = access.project(user, project, need="write")
-    if (body.definition is None) == (body.version is None):
-        raise Refused(400, ONE_OF_THEM, errors={"version": [ONE_OF_THEM]})
-    version = access.version(user, body.version) if body.version else access.definition(user, body.definition or 0).newest()
+    version = version_of(user, definition=body.definition, version=body.version)
     said = timezone.localtime().strftime("%Y-%m-%d %H:%M")
     made = services.create_and_run(
         found,

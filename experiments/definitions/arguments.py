@@ -73,7 +73,7 @@ def with_value(command: str, name: str, value: str) -> str:
 
 
 def replaced(command: str, flag: str, value: str) -> str:
-    """The command with this value for `flag` ("--lr"): in place of the last one that it has, and written as that is, else behind all else."""
+    """The command with this value for `flag` ("--lr"): in place of the last one that it has, written as that is, else behind all else."""
     try:
         words = shlex.split(command)
     except ValueError:

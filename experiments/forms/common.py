@@ -14,6 +14,7 @@ from django import forms
 from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.forms.data import DataChoice
+from experiments.forms.searches import SearchForm
 from experiments.forms.sent_once import RequestForm
 from experiments.models import DataAsset, DefinitionVersion, NotificationKind, Role, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
@@ -114,7 +115,7 @@ class CheckpointsForm(forms.Form):
         return cls(initial=said)
 
 
-class ExperimentForm(CheckpointsForm, RequestForm):
+class ExperimentForm(CheckpointsForm, SearchForm, RequestForm):
     """`versions` may only be those of the project, the newest of each definition (and what an experiment that is run anew names)."""
 
     field_order = ["name", "description", "data_asset", "source_folder", "environment"]  # as on the page: before what CheckpointsForm has

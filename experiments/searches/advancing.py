@@ -15,18 +15,18 @@ from experiments import access
 from experiments.errors import DomainError
 from experiments.models import Search, SearchTrial, User
 from experiments.models.runs import RunState
-from experiments.searches import choosing, results, wishes
+from experiments.searches import choosing, results, specs
 from experiments.searches.choosing import Tried
 from experiments.searches.wishes import Wishes
 from experiments.services import searches as verbs
 
 log = logging.getLogger(__name__)
 NOT_ANY_MORE = "{0} may not run experiments of this project any more."
-NO_RESULT = "None of its trials wrote a finite {0} to RESULT_DIR/val_dict_list.json."
 DONE = "All of its trials have ended."
 MOST_A_TURN = 20  # trials that are begun before other work has its turn
-HOPELESS = 5  # trials that failed, and none came to a result
+HOPELESS = 5  # trials that ended, and none came to a result
 ALL_FAILED = "Its first {0} trials failed, so no more are begun: the last one, {1}, says why."
+ALL_IN_VAIN = "Its first {0} trials came to no result, so no more are begun."
 TIME_UP = "Its time of {0} minutes (maxRunTime) is up."
 
 
@@ -42,7 +42,7 @@ def advance_all(now: dt.datetime) -> None:
 
 
 def advance(search: Search, now: dt.datetime) -> None:
-    wanted, by = wishes.parse(search.spec), search.experiment.created_by
+    wanted, by = specs.parse(search.spec), search.experiment.created_by
     trials = list(search.trials.select_related("run__experiment", "run__version__definition", "run__version__bundle"))
     for trial in trials:
         if not trial.settled and not trial.run.is_live():
@@ -55,13 +55,14 @@ def advance(search: Search, now: dt.datetime) -> None:
     if over and all(trial.settled for trial in trials):
         came = any(trial.result is not None for trial in trials)
         state = Search.State.FINISHED if came else Search.State.FAILED
-        verbs.close_search(search, state=state, reason=why if came else f"{why} {NO_RESULT.format(wanted.metric)}", now=now)
+        none = "" if came or not trials else f" {results.why_none(trials[-1].run, wanted)}"
+        verbs.close_search(search, state=state, reason=f"{why}{none}", now=now)
 
 
 def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: User, now: dt.datetime) -> tuple[bool, str]:
     """Begin as many as may run at once; whether there is nothing more to begin, and why."""
-    if trials and _is_hopeless(trials):
-        return True, ALL_FAILED.format(len(trials), f"#{trials[-1].run_id}")
+    if hopeless := _hopeless(trials):
+        return True, hopeless
     for _ in range(MOST_A_TURN):
         running = sum(not trial.settled for trial in trials)
         if running >= wanted.at_once:
@@ -71,9 +72,7 @@ def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: Use
             return choice.over or not trials, DONE
         try:
             _check_person(search, by)
-            trial = verbs.begin_trial(
-                search, trials[-1].run, by=by, place=trials[-1].place + 1, number=choice.number, values=choice.values, now=now
-            )
+            trial = verbs.begin_trial(search, trials[-1].run, by=by, place=trials[-1].place + 1, choice=choice, now=now)
         except (Http404, PermissionDenied):
             return True, NOT_ANY_MORE.format(by.username)
         except DomainError as refused:
@@ -89,15 +88,20 @@ def _check_person(search: Search, by: User) -> None:
     access.experiment(by, search.experiment_id, need="write")
 
 
-def _is_hopeless(trials: Sequence[SearchTrial]) -> bool:
-    """The code is broken, whatever values it gets."""
-    return sum(trial.settled for trial in trials) >= HOPELESS and all(t.run.state == RunState.FAILED for t in trials if t.settled)
+def _hopeless(trials: Sequence[SearchTrial]) -> str:
+    """Why no more are begun where the code is broken, or tells nothing of the metric, whatever values it gets; else ""."""
+    ended = [trial for trial in trials if trial.settled]
+    if len(ended) < HOPELESS or any(trial.result is not None for trial in ended):
+        return ""
+    if all(trial.run.state == RunState.FAILED for trial in ended):
+        return ALL_FAILED.format(len(trials), f"#{trials[-1].run_id}")
+    return ALL_IN_VAIN.format(len(ended))
 
 
 def _result(trial: SearchTrial, wanted: Wishes) -> float | None:
     if trial.run.state != RunState.COMPLETED:
         return None
-    return results.result(trial.run, wanted.metric, maximize=wanted.maximize)
+    return results.result(trial.run, wanted)
 
 
 def tried(trials: Sequence[SearchTrial]) -> list[Tried]:

@@ -19,7 +19,15 @@ def value_at(parameter: Parameter, part: float) -> Value:
     else:
         found = parameter.least + part * (parameter.most - parameter.least)
     found = parameter.power**found if parameter.power else found
-    return round(found) if parameter.kind == "int" else found
+    if parameter.kind == "int":
+        return round(found)
+    return _rounded(parameter, found) if parameter.digits else found
+
+
+def _rounded(parameter: Parameter, value: float) -> float:
+    """To its digits, and never out of its range."""
+    least, most = (parameter.power**end if parameter.power else end for end in (parameter.least, parameter.most))
+    return min(max(float(f"{value:.{parameter.digits}g}"), least), most)
 
 
 def part_of(parameter: Parameter, value: Value) -> float:
@@ -28,3 +36,12 @@ def part_of(parameter: Parameter, value: Value) -> float:
     if parameter.power and parameter.power != 1:
         found = math.log(max(found, 1e-300), parameter.power)
     return min(1.0, max(0.0, (found - parameter.least) / ((parameter.most - parameter.least) or 1.0)))
+
+
+def as_text(parameter: Parameter) -> str:
+    """As people write it: "0.001..0.1 log", "1..4", "16, 32"."""
+    if parameter.choices:
+        return ", ".join(f'"{each}"' if "," in str(each) else str(each) for each in parameter.choices)
+    ends = [parameter.power**end if parameter.power else end for end in (parameter.least, parameter.most)]
+    shape = " log" if parameter.power else f" step {parameter.step:.12g}" if parameter.step else ""
+    return "..".join(f"{end:.12g}" for end in ends) + shape

@@ -1,33 +1,30 @@
-"""What a search for hyperparameters is to do, out of the JSON that WMLA's clients send (`algoDef`, `hyperParams`, `experiments`).
-
-Pure: JSON in, facts out. Words may be written in any case, and numbers as text, as those clients do.
-"""
+"""What a search for hyperparameters is to do: its parameters, what it looks for, how many trials there may be. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 Value = float | int | str
 MOST_RUNS = 1000
 MOST_PARAMETERS = 100
-GREATEST_ID = 10**18
 LONGEST = 200  # characters of a name, or of a value that is text
 KINDS = ("int", "double", "str")
-ALGORITHMS = {"random": "Random", "tpe": "Tpe", "hyperband": "Hyperband", "experimentgridsearch": "ExperimentGridSearch"}
-_VALUES = {"int": "IntVal", "double": "DbVal"}
 
 
 class WrongWishes(ValueError):
-    """The message says what is wrong with the search and how to write it."""
+    """The message says what is wrong with the search and how to write it; `fields` the same by field, where it was asked for in fields."""
+
+    def __init__(self, message: str, fields: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.fields = dict(fields or {})
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A value is one of `choices`, or lies from `least` to `most`: in steps of `step` where that is not 0, and `power` to that where
-    that is not 0. `kind`: of the value, one of KINDS."""
+    that is not 0. `kind`: of the value, one of KINDS. `digits`: that count of it, 0 for all."""
 
     name: str
     kind: str
@@ -35,6 +32,7 @@ class Parameter:
     most: float = 0.0
     step: float = 0.0
     power: float = 0.0
+    digits: int = 0
     choices: tuple[Value, ...] = ()
 
 
@@ -49,7 +47,8 @@ class Listed:
 @dataclass(frozen=True)
 class Wishes:
     """`most_runs`: trials in all, and `limited`: that was said; `minutes`: after which it ends, None for no such end; `settings`: of its
-    algorithm, as text."""
+    algorithm, as text. `as_arguments`: a trial has its values in its command, else in config.json; `from_curves`: its result is that of the
+    curve `metric` ("test loss"), else that of WMLA's file."""
 
     algorithm: str
     metric: str
@@ -61,126 +60,20 @@ class Wishes:
     listed: tuple[Listed, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     limited: bool = True
+    as_arguments: bool = False
+    from_curves: bool = False
 
     def setting(self, name: str, usual: float, *, least: float) -> float:
         """A number among the settings. Raises WrongWishes."""
         said = self.settings.get(name, "")
-        return _number(f"algoParams {name}", said, least=least) if said else usual
+        return number(f"algoParams {name}", said, least=least) if said else usual
 
 
-def parse(spec: Mapping[str, Any]) -> Wishes:
-    """Raises WrongWishes."""
-    algo = _object(spec, "algoDef")
-    name = str(algo.get("algorithm", ""))
-    if (algorithm := ALGORITHMS.get(name.lower())) is None:
-        there = ", ".join(ALGORITHMS.values())
-        raise WrongWishes(f"Algorithm {name[:64] or 'without a name'} is not available here: name one of {there} as algoDef.algorithm.")
-    objective = str(algo.get("objective", "")).lower()
-    if objective not in ("minimize", "maximize"):
-        raise WrongWishes("algoDef.objective is neither minimize nor maximize: say which.")
-    settings = {str(each.get("name")): str(each.get("value")) for each in _objects(algo, "algoParams")}
-    if "hyperbandEta" in algo:
-        settings.setdefault("eta", str(algo["hyperbandEta"]))
-    grid = algorithm == "ExperimentGridSearch"
-    listed = tuple(_listed(each) for each in _objects(spec, "experiments")) if grid else ()
-    parameters = tuple(_parameter(each) for each in _objects(spec, "hyperParams")) if not grid else ()
-    if not (listed or parameters):
-        raise WrongWishes(f"The search has nothing to try: give {'experiments' if grid else 'hyperParams'}.")
-    minutes = _count("algoDef.maxRunTime", algo.get("maxRunTime", -1))
-    most = _count("algoDef.maxJobNum", algo.get("maxJobNum", -1))
-    if most is None and minutes is None and algorithm in ("Random", "Tpe"):
-        raise WrongWishes("The search would never end: give algoDef.maxJobNum or maxRunTime.")
-    limited, most = most is not None, min(MOST_RUNS, most or MOST_RUNS, len(listed) or MOST_RUNS)
-    at_once = _count("algoDef.maxParalleJobNum", algo.get("maxParalleJobNum", algo.get("maxParalleJob", 1))) or most
-    metric = _text("algoDef.objectiveMetric", algo.get("objectiveMetric"))
-    return Wishes(algorithm, metric, objective == "maximize", most, at_once, minutes, parameters, listed, settings, limited)
-
-
-def _parameter(said: Mapping[str, Any]) -> Parameter:
-    name = _text("The name of a hyperparameter", said.get("name"))
-    kind = _kind(name, said)
-    if str(said.get("type", "")).lower() == "discrete":
-        keys = (f"discrete{_VALUES[kind]}",) if kind in _VALUES else ("discreateStrVal", "discreteStrVal")
-        found = next((said[key] for key in keys if said.get(key)), None)
-        if not isinstance(found, list):
-            raise WrongWishes(f"{name} has no values to choose from: give {keys[0]}, a list.")
-        return Parameter(name, kind, choices=tuple(_value(name, kind, each) for each in found))
-    if str(said.get("type", "")).lower() != "range" or kind == "str":
-        raise WrongWishes(f"{name} is neither of type Range, with numbers, nor Discrete: say which.")
-    least, most = (_number(f"{end}{_VALUES[kind]} of {name}", said.get(f"{end}{_VALUES[kind]}")) for end in ("min", "max"))
-    if least > most:
-        raise WrongWishes(f"{name} has a range from {least:g} to {most:g}: give the smaller one first.")
-    step, power = (_number(f"{key} of {name}", said.get(key) or 0, least=0) for key in ("step", "power"))
-    try:
-        power and power**least + power**most
-    except OverflowError:
-        raise WrongWishes(f"{name} goes beyond all numbers: {power:g} to the power of {most:g}.") from None
-    return Parameter(name, kind, least, most, step, power)
-
-
-def _listed(said: Mapping[str, Any]) -> Listed:
-    number = said.get("id")
-    if isinstance(number, bool) or not isinstance(number, int) or abs(number) > GREATEST_ID:
-        raise WrongWishes("One of the experiments has no id, a whole number of at most 18 digits: give it one.")
-    values = {}
-    for each in _objects(said, "hyperParams"):
-        name = _text("The name of a hyperparameter", each.get("name"))
-        values[name] = _value(name, _kind(name, each), each.get("fixedVal"))
-    return Listed(number, values)
-
-
-def _kind(name: str, said: Mapping[str, Any]) -> str:
-    kind = str(said.get("dataType", "")).lower()
-    if kind not in KINDS:
-        raise WrongWishes(f"{name} has no dataType: give INT, DOUBLE or STR.")
-    return kind
-
-
-def _value(name: str, kind: str, said: object) -> Value:
-    if kind == "str":
-        return _text(f"A value of {name}", said)
-    number = _number(f"A value of {name}", said)
-    if kind == "int" and number != int(number):
-        raise WrongWishes(f"A value of {name} is {number:g}: give a whole number.")
-    return int(number) if kind == "int" else number
-
-
-def _number(what: str, said: object, *, least: float = -math.inf) -> float:
+def number(what: str, said: object, *, least: float = -math.inf) -> float:
     try:
         found = float(said) if isinstance(said, int | float | str) and not isinstance(said, bool) else math.nan
     except (ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found) or found < least:
         raise WrongWishes(f"{what} is {str(said)[:40]}: give a number{f' of at least {least:g}' if math.isfinite(least) else ''}.")
-    return found
-
-
-def _count(what: str, said: object) -> int | None:
-    """None for -1: as many as there are."""
-    found = _number(what, said)
-    if found != int(found) or found == 0 or found < -1:
-        raise WrongWishes(f"{what} is {found:g}: give a whole number from 1 on, or -1.")
-    return int(found) if found > 0 else None
-
-
-def _text(what: str, said: object) -> str:
-    if not isinstance(said, str) or not said or len(said) > LONGEST or not said.isprintable():
-        raise WrongWishes(f"{what} is no text of 1 to {LONGEST} characters: {str(said)[:40]}.")
-    return said
-
-
-def _object(said: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = said.get(key)
-    if not isinstance(found, dict):
-        raise WrongWishes(f"The search has no {key}, a JSON object: give it.")
-    return found
-
-
-def _objects(said: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = said.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise WrongWishes(f"{key} is no list of JSON objects.")
-    most = MOST_RUNS if key == "experiments" else MOST_PARAMETERS
-    if len(found) > most:
-        raise WrongWishes(f"{len(found)} {key} are too many: give at most {most}.")
     return found

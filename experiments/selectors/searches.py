@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.models import Experiment, Search, SearchTrial
-from experiments.searches import choosing, wishes
+from experiments.searches import choosing, specs
 from experiments.searches.choosing import Tried
+from experiments.searches.parameter_values import as_text
 from experiments.searches.wishes import Wishes
 
 
@@ -21,6 +22,11 @@ class SearchFacts:
     best: SearchTrial | None
 
     @property
+    def parameters(self) -> dict[str, str]:
+        """What is tried for each, as people write it; empty where trials were listed."""
+        return {each.name: as_text(each) for each in self.wanted.parameters}
+
+    @property
     def ended(self) -> int:
         return sum(trial.settled for trial in self.trials)
 
@@ -32,6 +38,6 @@ def of_experiment(experiment: Experiment) -> SearchFacts | None:
 
 
 def facts(search: Search) -> SearchFacts:
-    wanted, trials = wishes.parse(search.spec), list(search.trials.select_related("run"))
+    wanted, trials = specs.parse(search.spec), list(search.trials.select_related("run"))
     best = choosing.best(wanted, [Tried(each.values, each.settled, each.result) for each in trials])
     return SearchFacts(search, wanted, trials, choosing.most_runs(wanted), None if best is None else trials[best])

@@ -178,9 +178,16 @@ def duplicate_experiment(experiment: Experiment, *, by: User, idempotency_key: u
 
 
 def run_experiment(
-    experiment: Experiment, *, by: User, idempotency_key: uuid.UUID | None = None, now: dt.datetime | None = None
+    experiment: Experiment,
+    *,
+    by: User,
+    trial: tuple[str, str] | None = None,
+    idempotency_key: uuid.UUID | None = None,
+    now: dt.datetime | None = None,
 ) -> list[TrainingRun]:
-    """One queued run for each part of the experiment, in its order. Raises DomainError where it cannot run any more."""
+    """One queued run for each part of the experiment, in its order. Raises DomainError where it cannot run any more.
+
+    `trial`: the command and the name of the run, of an experiment that is a search."""
     now = now or timezone.now()
     folder = checks.data_folder(experiment.source_folder, asset=experiment.data_asset)  # it may have gone since
     try:
@@ -194,9 +201,10 @@ def run_experiment(
             checks.room(experiment.project, by=by)
             for part in parts:
                 checks.network(part.version, project=experiment.project_id)
-            named = zip(parts, _run_names(experiment, parts), strict=True)
+            told = [trial] if trial else zip([_command(experiment, part) for part in parts], _run_names(experiment, parts), strict=True)
             runs = [
-                _queue(experiment, part, name=name, by=by, folder=folder, idempotency_key=idempotency_key, now=now) for part, name in named
+                _queue(experiment, part, command=command, name=name, by=by, folder=folder, idempotency_key=idempotency_key, now=now)
+                for part, (command, name) in zip(parts, told, strict=True)
             ]
             watches.inherit(runs, experiment=experiment)
             notify.nudge_schedule()
@@ -271,6 +279,7 @@ def _queue(
     experiment: Experiment,
     part: ExperimentDefinition,
     *,
+    command: str,
     name: str,
     by: User,
     folder: str,
@@ -281,10 +290,10 @@ def _queue(
     run = TrainingRun.objects.create(
         experiment=experiment,
         version=version,
-        name=name,
+        name=name[:RUN_NAME_LIMIT],
         submitted_by=by,
         submitted_at=now,
-        command=_command(experiment, part),
+        command=command,
         data_folder=folder,
         environment=variables.plain(version.definition, experiment.environment),
         min_slots=version.least_slots,

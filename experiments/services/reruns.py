@@ -47,14 +47,15 @@ def run_with_changes(
     max_slots: int | None = None,
     priority: int | None = None,
     environment: Mapping[str, str] | None = None,
+    name: str = "",
     why: str = "",
     idempotency_key: uuid.UUID | None = None,
     now: dt.datetime | None = None,
 ) -> list[TrainingRun]:
     """A queued run of the source's experiment and data for each of the commands, whatever has become of `source`.
 
-    What is not given is as `source` has it; `version` is another one of its definition. `why`: said beside who submitted
-    it. The same request makes them once.
+    What is not given is as `source` has it; `version` is another one of its definition. `name`: of them, in place of one after what differs
+    from the source. `why`: said beside who submitted them. The same request makes them once.
     Fields: command, version, min_slots, max_slots, priority, environment.
     """
     if source.outside:
@@ -68,7 +69,7 @@ def run_with_changes(
             if (before := _sent_before(source, by, idempotency_key)) is not None:
                 return before
             Project.objects.select_for_update().get(pk=source.experiment.project_id)  # it is not deleted meanwhile (see delete_project)
-            return _queue(source, wishes, by=by, idempotency_key=idempotency_key, now=now or timezone.now())
+            return _queue(source, wishes, name=name, by=by, idempotency_key=idempotency_key, now=now or timezone.now())
     except IntegrityError:
         if (before := _sent_before(source, by, idempotency_key)) is None:
             raise
@@ -145,13 +146,15 @@ def _slots(version: DefinitionVersion, least: int, most: int) -> tuple[int, int]
     return least, most
 
 
-def _queue(source: TrainingRun, wishes: Wishes, *, by: User, idempotency_key: uuid.UUID | None, now: dt.datetime) -> list[TrainingRun]:
+def _queue(
+    source: TrainingRun, wishes: Wishes, *, name: str, by: User, idempotency_key: uuid.UUID | None, now: dt.datetime
+) -> list[TrainingRun]:
     made = []
-    for place, (command, name) in enumerate(zip(wishes.commands, _names(source, wishes.commands), strict=True)):
+    for place, (command, called) in enumerate(zip(wishes.commands, _names(source, wishes.commands), strict=True)):
         run = TrainingRun.objects.create(
             experiment=source.experiment,
             version=wishes.version,
-            name=name,
+            name=name[:RUN_NAME_LIMIT] or called,
             submitted_by=by,
             submitted_at=now,
             command=command,

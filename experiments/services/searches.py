@@ -1,26 +1,88 @@
-"""Verbs on searches for hyperparameters: open one with its first trial, begin a trial, settle one, close it. What comes next is decided in
+"""Verbs on searches for hyperparameters: make one with its first trial, begin a trial, settle one, close it. What comes next is decided in
 experiments.searches."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import secrets
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from django.db import transaction
 
+from experiments.definitions.arguments import with_value
 from experiments.errors import DomainError
 from experiments.live import notify
-from experiments.models import Search, SearchTrial, TrainingRun, User
+from experiments.models import DefinitionVersion, Project, Search, SearchTrial, TrainingRun, User
+from experiments.searches import choosing, specs, studio_spec
+from experiments.searches.choosing import Choice
+from experiments.searches.wishes import Wishes, WrongWishes
 from experiments.services import checks
+from experiments.services.experiments import create_experiment, run_experiment
 from experiments.services.reruns import run_with_changes
 from experiments.services.runs import stop_run
 from training_runtime.variables import CONFIG_JSON
 
 NAMESPACE = uuid.UUID("3c1d4a52-7d0e-4f7e-9a56-0f5c7b1f9b52")
 REASON_LIMIT = 500
+SEEDS = 2**62
 Values = Mapping[str, float | int | str]
+
+
+def check_spec(spec: Mapping[str, Any]) -> Wishes:
+    """Of the studio's own. Fields: parameters, metric, goal, method, trials, at_once."""
+    try:
+        return studio_spec.parse(spec)
+    except WrongWishes as wrong:
+        raise DomainError(wrong.fields) from None
+
+
+def create_search(
+    project: Project,
+    *,
+    by: User,
+    spec: Mapping[str, Any],
+    version: DefinitionVersion,
+    command: str = "",
+    idempotency_key: uuid.UUID | None = None,
+    now: dt.datetime,
+    **said: Any,
+) -> Search:
+    """A search (see `studio_spec`) with an experiment of its own, and its first trial. `command`: of the version, "" for its own; `said`:
+    what else `create_experiment` takes. Fields: as there, and of `check_spec`."""
+    errors: list[DomainError] = []
+    wanted = checks.each(errors, lambda: check_spec(spec))
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=project.pk)  # first of all, see create_and_run
+        experiment = checks.each(
+            errors,
+            lambda: create_experiment(project, by=by, versions=[version], commands=[command], idempotency_key=idempotency_key, **said),
+        )
+        checks.collected(errors)
+        assert experiment is not None
+        assert wanted is not None
+        if (before := Search.objects.filter(experiment=experiment).first()) is not None:
+            return before
+        seed = secrets.randbelow(SEEDS)
+        first = choosing.choose(wanted, [], seed)
+        values = first.values or {}
+        base = experiment.global_command or command or version.command
+        trial = (command_with(base, values), f"{experiment.name}: {as_words(values)}")
+        (run,) = run_experiment(experiment, by=by, trial=trial, idempotency_key=idempotency_key, now=now)
+        return open_search(run, spec=spec, seed=seed, number=first.number, values=values, now=now)
+
+
+def command_with(command: str, values: Values) -> str:
+    """The command with the values of a trial as its arguments."""
+    for name, value in values.items():
+        command = with_value(command, name, str(value))
+    return command
+
+
+def as_words(values: Values) -> str:
+    return " ".join(f"{name.lstrip('-')}={value}" for name, value in values.items())
 
 
 def config(values: Values) -> dict[str, str]:
@@ -36,22 +98,30 @@ def open_search(run: TrainingRun, *, spec: Mapping[str, object], seed: int, numb
     return search
 
 
-def begin_trial(search: Search, like: TrainingRun, *, by: User, place: int, number: int, values: Values, now: dt.datetime) -> SearchTrial:
-    """The next trial: a run as `like`, with the values. Sent twice for a place, it begins one. Raises DomainError, also where the search
-    has been ended meanwhile."""
-    said = " ".join(f"{name}={value}" for name, value in values.items())
+def begin_trial(search: Search, like: TrainingRun, *, by: User, place: int, choice: Choice, now: dt.datetime) -> SearchTrial:
+    """The next trial: a run as `like`, with the values that were chosen. Sent twice for a place, it begins one. Raises DomainError, also
+    where the search has been ended meanwhile."""
+    values = choice.values or {}
+    said = as_words(values)
     with transaction.atomic():
         if Search.objects.select_for_update().get(pk=search.pk).ended_at is not None:  # who ends it waits, and then stops this trial, too
             raise DomainError("The search is over.")
         (run,) = run_with_changes(
             like,
             by=by,
-            environment={**like.environment, **config(values)},
+            **_changes_for(search, like, values),
             why=f"trial {place + 1} of a search: {said}"[:REASON_LIMIT],
             idempotency_key=uuid.uuid5(NAMESPACE, f"{search.pk}/{place}"),
             now=now,
         )
-        return SearchTrial.objects.create(search=search, run=run, place=place, number=number, values=dict(values))
+        return SearchTrial.objects.create(search=search, run=run, place=place, number=choice.number, values=dict(values))
+
+
+def _changes_for(search: Search, like: TrainingRun, values: Values) -> dict[str, Any]:
+    """How a run as `like` is given the values."""
+    if specs.parse(search.spec).as_arguments:
+        return {"commands": [command_with(like.command, values)], "name": f"{search.experiment.name}: {as_words(values)}"}
+    return {"environment": {**like.environment, **config(values)}}
 
 
 def settle_trial(trial: SearchTrial, *, result: float | None) -> None:

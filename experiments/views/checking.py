@@ -24,6 +24,7 @@ from experiments.forms.data import DataForm, DataVersionForm
 from experiments.forms.definitions import AttributesForm, DefinitionForm, VersionForm
 from experiments.models import DefinitionVersion, Project
 from experiments.services import grid
+from experiments.views import new_experiment
 from experiments.views.new_experiment import Part, associated, choices_of, commands_of
 from experiments.views.responses import person
 
@@ -81,7 +82,7 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
         rows = grid.rows([part.version for part in parts], [part.command for part in parts], everywhere)
         told: dict[str, Any] = dict(zip(("versions", "commands", "global_command"), rows, strict=True))
         sent: dict[str, Any] = {name: said.get(name) or "" for name in ("name", "description", "source_folder")}
-        services.check_experiment(into, data_asset=said.get("data_asset"), environment=said.get("environment"), **told, **sent)
+        new_experiment.check(into, form.spec(), told, data_asset=said.get("data_asset"), environment=said.get("environment"), **sent)
 
     return _errors_response(form, check, taken=_name_taken("experiment", into.experiments.all(), form), more=lines)
 

@@ -11,20 +11,24 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from experiments import access, selectors, services
 from experiments.errors import DomainError
 from experiments.forms.common import CheckpointsForm, ExperimentForm, WatchForm, attempt, watch_forms
 from experiments.forms.definitions import DefinitionForm
-from experiments.models import DefinitionVersion, Experiment, Project, User
+from experiments.forms.searches import initial_of
+from experiments.models import DefinitionVersion, Experiment, Project, Search, User
 from experiments.selectors import code as source
 from experiments.selectors import data, projects
-from experiments.services import grid, watches
+from experiments.services import checks, grid, watches
+from experiments.services.searches import check_spec, create_search
 from experiments.views import uploaded_code
 from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.responses import begun, later, page, person, project_crumbs
 
+ONE_COMMAND = "A search varies the arguments of one command, and here are {0}: leave one, without lists, or search for nothing."
 INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
 
 
@@ -132,6 +136,7 @@ def _initial(again: Experiment | None) -> dict[str, object]:
         "environment": "\n".join(f"{name}={value}" for name, value in again.environment.items()),
         "versions": [part.version_id for part in again.parts.all()],
         **CheckpointsForm.of(again.checkpoints).initial,
+        **(initial_of(search.spec) if (search := Search.objects.filter(experiment=again).first()) else {}),
     }
 
 
@@ -213,14 +218,28 @@ def _create_and_run(
     said = {key: form.cleaned_data[key] for key in keys}
     said["keeps"] = form.policy()
     said["thresholds"] = [line.crossing() for line in lines if line.has_changed()]
-    everywhere = form.cleaned_data["global_command"]
-    return attempt(form, lambda: services.create_and_run(project, by=user, **_grid(parts, everywhere), **said))
+
+    def begin() -> Experiment:
+        rows = _grid(parts, form.cleaned_data["global_command"])
+        if (spec := form.spec()) is None:
+            return services.create_and_run(project, by=user, **rows, **said)
+        return create_search(project, by=user, spec=spec, now=timezone.now(), **only(rows), **said).experiment
+
+    return attempt(form, begin)
 
 
 def _grid(parts: list[Part], everywhere: str) -> dict[str, Any]:
     """What the service is told of the form's lines and its global command: a version and a command for each run of their lists."""
     versions, commands, command = grid.rows([part.version for part in parts], [part.command for part in parts], everywhere)
     return {"versions": versions, "commands": commands, "global_command": command}
+
+
+def only(rows: dict[str, Any]) -> dict[str, Any]:
+    """What the form says of a search, of which there is one version with one command."""
+    if len(rows["versions"]) != 1:
+        raise DomainError({"parameters": [ONE_COMMAND.format(len(rows["versions"]))]})
+    (version,), (command,) = rows["versions"], rows["commands"]
+    return {"version": version, "command": command, "global_command": rows["global_command"]}
 
 
 def _say_the_rest(project: Project, form: ExperimentForm, parts: list[Part] | None) -> None:
@@ -233,8 +252,19 @@ def _say_the_rest(project: Project, form: ExperimentForm, parts: list[Part] | No
         said.add("versions")
     try:
         told = _grid(parts or [], form.cleaned_data.get("global_command") or "")
-        services.check_experiment(project, data_asset=asset, environment=variables, **told, **sent)
+        check(project, form.spec(), told, data_asset=asset, environment=variables, **sent)
     except DomainError as error:
         for name, wrong in error.by_field("__all__").items():
             if name not in said:
                 form.add_error(name, wrong)
+
+
+def check(project: Project, spec: dict[str, Any] | None, rows: dict[str, Any], **sent: Any) -> None:
+    """What would be refused of it. Raises DomainError with all of that. `rows`: its versions with their commands; `spec`: of its search."""
+    errors: list[DomainError] = []
+    checks.each(errors, lambda: services.check_experiment(project, **rows, **sent))
+    if spec is not None:
+        checks.each(errors, lambda: check_spec(spec))
+        if rows["versions"]:
+            checks.each(errors, lambda: only(rows))
+    checks.collected(errors)

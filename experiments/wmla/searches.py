@@ -20,7 +20,7 @@ from django.utils import timezone
 from experiments import access, services
 from experiments.errors import DomainError
 from experiments.models import RunState, Search, SearchTrial, TrainingRun, User
-from experiments.searches import choosing, wishes
+from experiments.searches import choosing, specs, wishes, wmla_spec
 from experiments.services import searches as verbs
 from experiments.views.responses import person
 from experiments.wmla import answers, sent_code, submissions
@@ -49,7 +49,7 @@ def _start(request: HttpRequest) -> HttpResponse:
     if not _is_storable(kept):
         answers.refuse(NOT_STORABLE)
     try:
-        wanted = wishes.parse(kept)
+        wanted = wmla_spec.parse(kept)
         choosing.check(wanted)
         first = choosing.choose(wanted, [], seed)
     except wishes.WrongWishes as wrong:
@@ -87,8 +87,9 @@ def _list(request: HttpRequest) -> HttpResponse:
 
 
 def searches_of(user: User) -> QuerySet[Search]:
-    """Those that the person started, in projects that they are in."""
-    found = Search.objects.filter(experiment__created_by=user, experiment__project__in=access.projects_for(user).values("pk"))
+    """Those that the person started so, in projects that they are in."""
+    here = access.projects_for(user).values("pk")
+    found = Search.objects.filter(spec__has_key="algoDef", experiment__created_by=user, experiment__project__in=here)
     return found.select_related("experiment__created_by").order_by("pk")
 
 
@@ -97,7 +98,11 @@ def _search(user: User, said: str) -> Search:
     number = _NUMBER.match(said)
     here = access.projects_for(user).values("pk")
     found = (
-        Search.objects.filter(pk=int(number[1]), experiment__project__in=here).select_related("experiment__created_by") if number else None
+        Search.objects.filter(pk=int(number[1]), spec__has_key="algoDef", experiment__project__in=here).select_related(
+            "experiment__created_by"
+        )
+        if number
+        else None
     )
     search = found.first() if found is not None else None
     if search is None:
@@ -142,13 +147,13 @@ def _restart(request: HttpRequest, search: str) -> HttpResponse:
 def _algorithms(request: HttpRequest) -> HttpResponse:
     """?type=BUILD_IN or USER_PLUGIN, of which there is none."""
     plugins = request.GET.get("type", "").upper() == "USER_PLUGIN"
-    return answers.json_response([] if plugins else [_algorithm(name) for name in wishes.ALGORITHMS.values()])
+    return answers.json_response([] if plugins else [_algorithm(name) for name in wmla_spec.ALGORITHMS.values()])
 
 
 def _one_algorithm(request: HttpRequest, algorithm: str) -> HttpResponse:  # noqa: ARG001
-    name = wishes.ALGORITHMS.get(algorithm.lower())
+    name = wmla_spec.ALGORITHMS.get(algorithm.lower())
     if name is None:
-        answers.refuse(NO_PLUGINS.format(", ".join(wishes.ALGORITHMS.values())))
+        answers.refuse(NO_PLUGINS.format(", ".join(wmla_spec.ALGORITHMS.values())))
     return answers.json_response(_algorithm(name))
 
 
@@ -157,7 +162,7 @@ def _algorithm(name: str) -> dict[str, object]:
 
 
 def _no_plugins(request: HttpRequest, **about: str) -> HttpResponse:  # noqa: ARG001
-    answers.refuse(NO_PLUGINS.format(", ".join(wishes.ALGORITHMS.values())))
+    answers.refuse(NO_PLUGINS.format(", ".join(wmla_spec.ALGORITHMS.values())))
 
 
 def name_of(search: Search) -> str:
@@ -166,7 +171,7 @@ def name_of(search: Search) -> str:
 
 def described(search: Search, request: HttpRequest) -> dict[str, object]:
     """As WMLA describes one; beside that `reason` and `url`. `search` comes with its experiment and who made it."""
-    wanted, trials = wishes.parse(search.spec), list(search.trials.select_related("run"))
+    wanted, trials = specs.parse(search.spec), list(search.trials.select_related("run"))
     rows = [_trial(each, wanted) for each in trials]
     states = [str(row["state"]) for row in rows]
     best = choosing.best(wanted, [choosing.Tried(each.values, each.settled, each.result) for each in trials])

@@ -11,6 +11,7 @@ DJANGOS_OWN = {
     "experiments.accounts.validators": "a validator of new passwords, which Django calls",
     "experiments.django_validation": "the one place that makes an error of the domain of it",
     "experiments.forms.common": "the clean_... of forms",
+    "experiments.forms.searches": "the clean_... of a form",
     "experiments.forms.registry": "the clean of a form's field",
     "experiments.views.accounts": "the form of the log-in page, which is Django's",
 }

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from experiments.searches.choosing import OVER, WAIT, Tried, best, check, choose, most_runs
 from experiments.searches.parameter_values import part_of, value_at
-from experiments.searches.wishes import Parameter, Wishes, WrongWishes, parse
+from experiments.searches.wishes import Parameter, Wishes, WrongWishes
+from experiments.searches.wmla_spec import parse
 
 # As IBM's notebooks send them.
 LR = {"name": "learning_rate", "type": "Range", "dataType": "DOUBLE", "minDbVal": 0.001, "maxDbVal": 0.1, "minIntVal": 0, "maxIntVal": 0}

@@ -39,7 +39,7 @@ CALLS = {
     "update_data": "change_data", "delete_data": "delete_data",
     "new_data_version": "begin_data_version versions_of_data", "delete_data_versions": "delete_data_versions",
     "shared_data": "shared_files preview_shared_file", "shared_data_download": "shared_file", "shared_data_image": "shared_file",
-    "new_experiment": "make_experiment", "experiment": "experiment runs search_of_experiment", "stop_search": "stop_search",
+    "new_experiment": "make_experiment make_search", "experiment": "experiment runs search_of_experiment", "stop_search": "stop_search",
     "experiment_overview": "experiment",
     "run_experiment": "run_experiment",
     "duplicate_experiment": "duplicate_experiment", "delete_experiment": "delete_experiment",

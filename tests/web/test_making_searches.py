@@ -1,0 +1,173 @@
+"""Searches for hyperparameters that people begin: by the form of an experiment, and by the API."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from experiments.models import DefinitionVersion, Experiment, MetricSeries, Project, RunState, Search, TrainingRun, User
+from experiments.runs import states
+from experiments.searches import advancing
+from tests import cast
+from tests.conftest import SentMessages
+from tests.web import api, wmla
+from tests.web.conftest import As
+from tests.web.test_experiments import create
+from tests.web.text import one_line
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+ASKED = {"parameters": "lr = 0.001..0.1 log\n\nbatch-size=16, 32\n", "metric": "test loss", "goal": "minimize", "method": "tpe"}
+ASKED |= {"trials": "3", "at_once": "2"}
+
+
+@pytest.fixture
+def version(project: Project, alice: User, said: SentMessages) -> DefinitionVersion:
+    return cast.definition(project, by=alice)
+
+
+def live() -> list[TrainingRun]:
+    return [run for run in TrainingRun.objects.order_by("pk") if run.is_live()]
+
+
+def finish(run: TrainingRun, *, state: str = RunState.COMPLETED, **least: float) -> None:
+    """`least`: the lowest value of each of its test curves."""
+    for name, value in least.items():
+        MetricSeries.objects.create(run=run, group="test", name=name, least=value, greatest=value + 1)
+    for each in (RunState.STARTING, RunState.RUNNING, state):
+        states.transition(run, each, reason="a test", now=NOW)
+
+
+def test_the_form_begins_a_search_whose_runs_have_the_values_as_arguments(
+    project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any
+) -> None:
+    answer = create(as_(alice), project, versions=[version.pk], **{f"command-{version.pk}": "main.py --lr 5 --epochs 2"}, **ASKED)
+    search = Search.objects.get()
+    assert answer.url == reverse("experiment", args=[search.experiment_id])
+    advancing.advance_all(NOW)
+    one, two = live()
+    for run in (one, two):
+        values = run.trial.values
+        assert run.command == f"main.py --lr {values['lr']} --epochs 2 --batch-size {values['batch-size']}"
+        assert run.name == f"first try: lr={values['lr']} batch-size={values['batch-size']}"
+        assert not run.environment
+        assert 0.001 <= values["lr"] <= 0.1
+        assert values["batch-size"] in ("16", "32")
+    finish(one, loss=0.4)
+    finish(two, loss=0.2)
+    advancing.advance_all(NOW)
+    (three,) = live()
+    finish(three, state=RunState.FAILED)
+    advancing.advance_all(NOW)
+    search.refresh_from_db()
+    assert (search.state, search.reason) == ("finished", "All of its trials have ended.")
+    page = one_line(as_(alice).get(answer.url).content.decode())
+    assert "lr = 0.001..0.1 log" in page
+    assert "batch-size = 16, 32" in page
+    assert f'<b>0.2</b> by <a href="/runs/{two.pk}/">' in page
+
+
+def test_edit_as_new_asks_for_the_same_search_and_run_again_runs_the_command(
+    project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    create(as_(alice), project, versions=[version.pk], **ASKED)
+    experiment = Experiment.objects.get()
+    form = as_(alice).get(reverse("new_experiment", args=[project.pk]), {"like": experiment.pk}).content.decode()
+    assert "lr = 0.001..0.1 log\nbatch-size = 16, 32</textarea>" in form
+    assert 'name="trials" value="3"' in form
+    as_(alice).post(reverse("run_experiment", args=[experiment.pk]), {"idempotency_key": str(uuid.uuid4())})
+    assert TrainingRun.objects.order_by("pk").last().command == version.command
+    assert Search.objects.get().trials.count() == 1
+
+
+def test_a_form_that_was_sent_twice_begins_one(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    for _ in range(2):
+        answer = create(as_(alice), project, versions=[version.pk], idempotency_key="7a0dd0a4-94f2-4f5f-9a5e-d5a5c0a6f9f1", **ASKED)
+        assert answer.status_code == 302
+    assert (Search.objects.count(), Experiment.objects.count(), TrainingRun.objects.count()) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"parameters": "lr 0.1"}, "lr 0.1 has no values: write NAME = VALUES, a line each."),
+        ({"parameters": "lr=1..2\nlr=3..4"}, "lr is there twice"),
+        ({"parameters": "lr=4..1"}, "give the smaller one first"),
+        ({"metric": ""}, "Name the metric that says which is best as its chart does"),
+        ({"trials": "0"}, "greater than or equal to 1"),
+        ({"goal": "both"}, "Select a valid choice"),
+        ({"versions": []}, "Choose at least one training definition."),
+        ({"commands": "main.py --lr {1,2}"}, "A search varies the arguments of one command, and here are 2"),
+        ({"name": ""}, "This field is required."),
+    ],
+)
+def test_what_is_wrong_is_said_and_stays(
+    changes: dict[str, Any], says: str, project: Project, alice: User, version: DefinitionVersion, as_: As
+) -> None:
+    sent = {"versions": [version.pk], **ASKED, **changes}
+    if "commands" in sent:
+        sent[f"command-{version.pk}"] = sent.pop("commands")
+    answer = create(as_(alice), project, **sent)
+    assert answer.status_code == 200
+    assert says in one_line(answer.content.decode()).replace("&#x27;", "'")
+    assert not Experiment.objects.exists()
+    told = as_(alice).post(reverse("check_experiment", args=[project.pk]), {"name": "first try", **sent}).json()
+    assert says in str(told) or "name" in changes
+
+
+def test_a_search_whose_runs_have_no_such_curve_ends_and_says_which_they_have(
+    project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any
+) -> None:
+    create(as_(alice), project, versions=[version.pk], **{**ASKED, "trials": "40", "at_once": "1"})
+    for _ in range(5):
+        finish(live()[0], accuracy=0.5)
+        advancing.advance_all(NOW)
+    search = Search.objects.get()
+    assert not live()
+    assert (search.state, search.trials.count()) == ("failed", 5)
+    assert search.reason == (
+        "Its first 5 trials came to no result, so no more are begun. None of its trials has a curve test loss with a finite value; "
+        "the last one has test accuracy."
+    )
+
+
+def test_by_the_api(project: Project, alice: User, victor: User, charlie: User, version: DefinitionVersion, home: Any) -> None:
+    script = api.of(alice)
+    body = {"name": "by api", "version": version.pk, "command": "main.py --lr=1", "metric": "test accuracy", "goal": "maximize"}
+    body |= {"parameters": {"lr": [0.5, 2], "layers": "1..4"}, "method": "random", "trials": 2}
+    answer = script.post(f"/projects/{project.pk}/searches", body)
+    assert answer.status_code == 201, answer.content
+    made = answer.json()
+    assert (made["name"], made["algorithm"], made["objective"], made["most"]) == ("by api", "Random", "maximize", 2)
+    assert made["parameters"] == {"lr": "0.5, 2", "layers": "1..4"}
+    assert made["url"].endswith(f"/experiments/{made['experiment']}/")
+    (run,) = live()
+    (trial,) = made["trials"]
+    assert run.command == f"main.py --lr={trial['values']['lr']} --layers {trial['values']['layers']}"
+    finish(run, accuracy=0.5)
+    advancing.advance_all(timezone.now())
+    found = script.get(f"/experiments/{made['experiment']}/search").json()
+    assert found["best"]["result"] == 1.5, "the greatest value of its curve"
+    by_definition = {"definition": version.definition_id, "name": "newest", "metric": "test loss", "parameters": {"lr": "1..2"}}
+    assert script.post(f"/projects/{project.pk}/searches", by_definition).status_code == 201
+    assert api.of(victor).post(f"/projects/{project.pk}/searches", body).status_code == 403
+    assert api.of(charlie).post(f"/projects/{project.pk}/searches", body).status_code == 404
+
+
+def test_the_api_says_all_that_is_wrong_by_field(project: Project, alice: User, version: DefinitionVersion) -> None:
+    body = {"name": "", "version": version.pk, "parameters": {"lr": "1"}, "metric": "loss", "trials": 10**9}
+    answer = api.of(alice).post(f"/projects/{project.pk}/searches", body)
+    assert answer.status_code == 400
+    assert set(answer.json()["errors"]) == {"name", "parameters", "metric", "trials"}
+    unnamed = {"name": "x", "parameters": {"lr": "1..2"}, "metric": "test loss"}
+    assert api.of(alice).post(f"/projects/{project.pk}/searches", unnamed).status_code == 400
+    assert not Experiment.objects.exists()
+
+
+def test_wmla_knows_its_own_searches_only(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    create(as_(alice), project, versions=[version.pk], **ASKED)
+    assert wmla.of(alice).json("/platform/rest/deeplearning/v1/hypersearch") == []
