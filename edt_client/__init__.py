@@ -1,7 +1,8 @@
 """The studio from Python (`Studio`, `AsyncStudio`), from a shell (the command `edt`, in `cli`) and from a notebook.
 
 things       what the API answers, typed
-calls        what is asked, without a connection; `operations`: all that can be asked; `registry`: of models; `sending`: in pieces
+calls        what is asked, without a connection; `operations`: all that can be asked; `registry`: of models; `searches`: for values;
+             `sending`: in pieces
 client, aio  the two clients, by httpx; `connection`: what the first does over it; `transport`: what they have in common
 packing      a folder as the zip that is sent
 plots        curves for a terminal and for a notebook

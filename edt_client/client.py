@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edt_client import data, operations, packing, points, registry, sending, transport
+from edt_client import data, operations, packing, points, registry, searches, sending, transport
 from edt_client.connection import Connection
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.registry import ModelVersion, RegisteredModel
+from edt_client.searches import SearchFacts, Trial, Values
 from edt_client.things import Curve, DataAsset, File, Import, Node, Project, Reproduction, RunCurves, RunFacts, Series, Slot, Version
 from edt_client.transport import EVERY_S, Frame
 
@@ -71,6 +72,23 @@ class Studio(Connection):
         title = name or f"{packed.name} {' '.join(grid)}"[:120]
         made = self.do(operations.sweep(found.id, version.id, grid=grid, command=command, name=title, **said))
         return [Run(self, facts) for facts in made]
+
+    def search(
+        self, folder: Path | str, command: str, parameters: Mapping[str, Values], *, metric: str, project: str, name: str = "", **said: Any
+    ) -> Search:
+        """Runs with values that are chosen by what came of those before, in one experiment: {"lr": "0.0001..0.1 log", "width": [8, 16]}.
+
+        `metric`: "test loss", whose best value is a run's result. `said`: goal ("minimize" or "maximize"), method ("tpe" or "random"),
+        trials, at_once, data, source_folder, environment."""
+        packed = packing.pack(Path(folder))
+        found = self.do(operations.project_of(project, make=True))
+        version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, {"command": command}))
+        title = name or f"{packed.name} {' '.join(parameters)}"[:120]
+        return Search(self, self.do(searches.begin(found.id, version.id, parameters, metric=metric, name=title, command=command, **said)))
+
+    def get_search(self, experiment: int) -> Search:
+        """Of the experiment of this number."""
+        return Search(self, self.do(searches.of_experiment(experiment)))
 
     def upload(self, folder: Path | str, *, project: str, name: str = "", next_of: str = "", note: str = "") -> DataAsset:
         """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id).
@@ -145,6 +163,44 @@ class Studio(Connection):
         return self.do(operations.nodes())
 
 
+class Search:
+    """A search for hyperparameters. `facts` are as old as the last `refresh`; its attributes are those of `searches.SearchFacts`."""
+
+    def __init__(self, studio: Studio, facts: SearchFacts) -> None:
+        self.studio, self.facts = studio, facts
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "facts":
+            raise AttributeError(name)
+        return getattr(self.facts, name)
+
+    def __repr__(self) -> str:
+        return f"<Search {self.facts.experiment} {self.facts.name!r}: {self.facts.state}, {self.facts.ended} of {self.facts.most}>"
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far."""
+        return self.facts.its_best
+
+    @property
+    def trials(self) -> list[Trial]:
+        return self.facts.its_trials
+
+    def refresh(self) -> Search:
+        self.facts = self.studio.do(searches.of_experiment(self.facts.experiment))
+        return self
+
+    def wait(self, *, timeout: float | None = None) -> Search:
+        """Until it has ended with all of its trials. Raises TimeoutError."""
+        _wait(self, f"search {self.facts.experiment}", timeout=timeout)
+        return self
+
+    def stop(self) -> Search:
+        """Nothing more is tried, and trials that run are stopped."""
+        self.facts = self.studio.do(searches.stop(self.facts.experiment))
+        return self
+
+
 class Run:
     """A run. `facts` are as old as the last `refresh`; its attributes are those of `things.RunFacts`."""
 
@@ -165,15 +221,8 @@ class Run:
 
     def wait(self, *, timeout: float | None = None, seen: Callable[[RunFacts], object] = lambda _: None) -> Run:
         """Until it has ended. Raises TimeoutError; `seen` is told each time that it is looked at."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with contextlib.suppress(NoAnswer):
-                seen(self.refresh().facts)
-            if self.facts.has_ended:
-                return self
-            if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"run {self.facts.id} is {self.facts.state} after {timeout:g} s")
-            time.sleep(EVERY_S)
+        _wait(self, f"run {self.facts.id}", timeout=timeout, seen=seen)
+        return self
 
     def stop(self, reason: str = "") -> Run:
         self.facts = self.studio.do(operations.stop(self.facts.id, reason=reason))
@@ -254,3 +303,16 @@ class Run:
         from edt_client import notebook
 
         notebook.show(self, live=live)
+
+
+def _wait(one: Run | Search, called: str, *, timeout: float | None, seen: Callable[[Any], object] = lambda _: None) -> None:
+    """Until it has ended. Raises TimeoutError."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        with contextlib.suppress(NoAnswer):
+            seen(one.refresh().facts)
+        if one.facts.has_ended:
+            return
+        if end is not None and time.monotonic() >= end:
+            raise TimeoutError(f"{called} is {one.facts.state} after {timeout:g} s")
+        time.sleep(EVERY_S)

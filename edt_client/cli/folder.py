@@ -20,7 +20,7 @@ TYPES = {"elastic": "elastic", "single": "single", "torchrun": "torchrun", "torc
 
 
 def options(command: Any) -> Any:
-    """Of both commands."""
+    """Of the commands that run a folder's code."""
     for each in reversed(
         (
             click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own."),
@@ -64,7 +64,7 @@ def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_j
     \b
     Example: edt run . main.py --slots 4 -- --epochs 10 --lr 0.1
     """
-    job, arguments = _saved(studio, folder, words, as_json=as_json, **said)
+    job, arguments = saved(studio, folder, words, as_json=as_json, **said)
     facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([job.script, *arguments]), **job.said))
     if as_json:
         say_json({"event": "submitted", "run": facts.id, "url": facts.url, "command": facts.command})
@@ -90,7 +90,7 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
     varied = [word for word in words if values.is_varied(word)]
     if not varied:
         raise ClientError("Say what differs: edt sweep . main.py lr=0.1,0.3 batch-size=32,64")
-    job, arguments = _saved(studio, folder, tuple(word for word in words if word not in varied), as_json=as_json, **said)
+    job, arguments = saved(studio, folder, tuple(word for word in words if word not in varied), as_json=as_json, **said)
     grid = values.grid(varied)
     common = {**job.said, "name": job.said["name"] or f"{job.version.name} {' '.join(grid)}"[:120]}
     made = studio.do(operations.sweep(job.project.id, job.version.id, grid=grid, command=shlex.join([job.script, *arguments]), **common))
@@ -102,7 +102,7 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
     click.echo(f"{follow_up} {' '.join(str(facts.id) for facts in made[:4])} compares.", err=True)
 
 
-def _saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
+def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
     """What is to be run, and the arguments of the script."""
     packed = packing.pack(folder)
     named = words[0] if words and words[0].endswith(".py") else ""

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from edt_client.cli import act, bring, cluster, data, folder, login, look, models, nodes, receipts, what_if
+from edt_client.cli import act, bring, cluster, data, folder, login, look, models, nodes, receipts, search, what_if
 from edt_client.errors import ClientError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -50,6 +50,7 @@ def completion(shell: str) -> None:
 for each in (
     *login.COMMANDS,
     *folder.COMMANDS,
+    *search.COMMANDS,
     *data.COMMANDS,
     *bring.COMMANDS,
     *look.COMMANDS,

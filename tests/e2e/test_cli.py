@@ -123,6 +123,26 @@ def told(shell: Shell, project: str) -> list[dict[str, Any]]:
     return [{name: run[name] for name in ("name", "state", "command", "metrics", "started_at", "ended_at")} for run in runs]
 
 
+def searched(shell: Shell, said: str) -> int:
+    """The experiment of a search with three trials, of which a line each was said."""
+    runs = shell.said("edt ls -n 3 --json")
+    assert said.count("test loss ") == 3
+    assert all(f"lr={re.findall('--lr ([0-9.]+)', run['command'])[0]}" in said for run in runs)
+    return int(runs[0]["experiment"])
+
+
+def check_output(command: str, said: str) -> None:
+    """That a command printed what its page says."""
+    if command.startswith("edt metrics 7 loss --plot"):
+        assert "train loss:" in said
+    if command.startswith("edt logs"):
+        assert "hello from" in said
+    if command.startswith("edt trials"):
+        assert len(said.splitlines()) == 4, "a head, and the three of them"
+    if command.startswith("edt completion"):
+        assert "_EDT_COMPLETE" in said
+
+
 def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     commands = [line for block in blocks("cli.md", "sh") for line in block.splitlines()]
@@ -131,7 +151,7 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
     keep_runs(shell.folder)
 
     def with_numbers(command: str) -> str:
-        return re.sub(r"(?<= )[78](?= |$)", lambda found: str(numbers[found[0]]), command)
+        return re.sub(r"(?<= )[789](?= |$)", lambda found: str(numbers[found[0]]), command)
 
     for command in commands[1:]:
         if command.startswith("edt login"):
@@ -144,10 +164,9 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
         said = shell.run(with_numbers(command))
         if not numbers and command.startswith("edt run"):
             numbers |= dict.fromkeys("78", shell.said("edt ls -n 1 --json")[0]["id"])
-        if command.startswith("edt metrics 7 loss --plot"):
-            assert "train loss:" in said
-        if command.startswith("edt logs"):
-            assert "hello from" in said
+        if command.startswith("edt search"):
+            numbers["9"] = searched(shell, said)
+        check_output(command, said)
         if command.startswith("edt import project"):
             assert told(shell, "My digits, again") == told(shell, "My digits") != []
         elif command.startswith("edt import"):
@@ -156,8 +175,6 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
             assert "it is there already" in shell.run(command)
         if command.startswith("edt verify"):
             assert shell.said(f"{command} --json")["problem"] == ""
-        if command.startswith("edt completion"):
-            assert "_EDT_COMPLETE" in said
     assert {name: run["metrics"] for name, run in brought.items()} == {"first": {"train loss": 0.5}, "a": {"train loss": 0.25}}
     assert {run["state"] for run in brought.values()} == {"completed"}
     assert (shell.folder / "results.zip").stat().st_size > 1000
@@ -224,6 +241,10 @@ def test_top_draws_a_lane_for_each_slot_until_it_is_interrupted(shell: Shell) ->
         ("edt ls --project 'no such thing'", "edt projects lists them"),
         ("edt show 999999", "There is no such run."),
         ("edt sweep . main.py", "Say what differs"),
+        ("edt search . main.py --metric 'test loss'", "Say what to search for"),
+        ("edt search . main.py lr=2..1 --metric 'test loss'", "give the smaller one first"),
+        ("edt search . main.py lr=1..2 lr=3..4 --metric 'test loss'", "lr is there twice"),
+        ("edt trials 999999", "There is no such experiment."),
     ],
 )
 def test_what_is_wrong_is_one_sentence(shell: Shell, command: str, says: str) -> None:
