@@ -79,7 +79,7 @@ class Studio(Connection):
         """Runs with values that are chosen by what came of those before, in one experiment: {"lr": "0.0001..0.1 log", "width": [8, 16]}.
 
         `metric`: "test loss", whose best value is a run's result. `said`: goal ("minimize" or "maximize"), method ("tpe" or "random"),
-        trials, at_once, data, source_folder, environment."""
+        trials, at_once, early_stop, data, source_folder, environment."""
         packed = packing.pack(Path(folder))
         found = self.do(operations.project_of(project, make=True))
         version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, {"command": command}))

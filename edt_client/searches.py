@@ -18,12 +18,14 @@ Values = str | Sequence[str | int | float]
 
 @dataclass(frozen=True)
 class Trial:
-    """`ended`: its run has ended and was looked at; `result`: of the search's metric, None where it came to none or runs."""
+    """`ended`: its run has ended and was looked at; `result`: of the search's metric, None where it came to none or runs; `ended_early`: it
+    fell behind."""
 
     run: int
     values: dict[str, Any]
     ended: bool
     result: float | None = None
+    ended_early: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def begin(
     name: str,
     **said: Any,
 ) -> Operation[SearchFacts]:
-    """`said`: command, goal, method, trials, at_once, data, source_folder, environment."""
+    """`said`: command, goal, method, trials, at_once, early_stop, data, source_folder, environment."""
     told = {key: values if isinstance(values, str) else list(values) for key, values in parameters.items()}
     body = {**said, "name": name, "version": version, "parameters": told, "metric": metric}
     answer = yield Call("POST", f"/projects/{project}/searches", json=body, key=uuid.uuid4().hex)

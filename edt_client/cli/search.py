@@ -32,6 +32,7 @@ STATUS = {"finished": 0, "stopped": 130}
 @click.option("--method", type=click.Choice(["tpe", "random"]), default="tpe", show_default=True, help="How values are chosen.")
 @click.option("--trials", type=click.IntRange(1, 1000), default=20, show_default=True, help="Runs in all.")
 @click.option("--at-once", type=click.IntRange(1, 1000), default=2, show_default=True, help="Runs at a time.")
+@click.option("--early-stop", is_flag=True, help="End runs whose metric is worse than half of the others had at the same epoch.")
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
 @options
 @with_studio
@@ -48,7 +49,7 @@ def search(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, a
     varied = [word for word in words if values.is_varied(word)]
     if not varied:
         raise ClientError(f"Say what to search for: {EXAMPLE}")
-    asked = {name: said.pop(name) for name in ("metric", "goal", "method", "trials", "at_once")}
+    asked = {name: said.pop(name) for name in ("metric", "goal", "method", "trials", "at_once", "early_stop")}
     job, arguments = saved(studio, folder, tuple(word for word in words if word not in varied), as_json=as_json, **said)
     parameters = searches.parameters(varied)
     name = job.said.pop("name") or f"{job.version.name} {' '.join(parameters)}"[:120]
@@ -128,7 +129,7 @@ def _line(facts: SearchFacts, trial: Trial) -> str:
 
 def _result(trial: Trial) -> str:
     if trial.result is not None:
-        return number(trial.result)
+        return number(trial.result) + (" (ended early)" if trial.ended_early else "")
     return "no result" if trial.ended else "runs"
 
 

@@ -34,7 +34,8 @@ class NewSearch(Body):
 
     `parameters`: by the name of an argument a list of values, or a text: "0.0001..0.1 log", "1..4", "0..0.5 step 0.1" or "16, 32, 64".
     `metric`: a curve as its chart names it, "test loss"; a trial's result is the best value of it. `trials`: how many runs there are to be,
-    `at_once`: how many of them at a time."""
+    `at_once`: how many of them at a time. `early_stop`: runs are ended whose metric is worse than half of the others had at the same
+    epoch."""
 
     name: str
     description: str = ""
@@ -47,6 +48,7 @@ class NewSearch(Body):
     method: Literal["tpe", "random"] = "tpe"
     trials: int = USUAL_TRIALS
     at_once: int = USUAL_AT_ONCE
+    early_stop: bool = False
     data: Id | None = None
     source_folder: str = ""
     environment: dict[str, str] = {}
@@ -54,12 +56,14 @@ class NewSearch(Body):
 
 
 class Trial(Schema):
-    """`ended`: its run has ended and was looked at; `result`: of the search's metric, null where it came to none or runs."""
+    """`ended`: its run has ended and was looked at; `result`: of the search's metric, null where it came to none or runs; `ended_early`: it
+    fell behind."""
 
     run: int
     values: dict[str, float | int | str]
     ended: bool
     result: float | None
+    ended_early: bool
 
 
 class Search(Schema):
@@ -83,7 +87,7 @@ class Search(Schema):
 
 
 def _trial(trial: SearchTrial) -> Trial:
-    return Trial(run=trial.run_id, values=trial.values, ended=trial.settled, result=trial.result)
+    return Trial(run=trial.run_id, values=trial.values, ended=trial.settled, result=trial.result, ended_early=trial.ended_early)
 
 
 def _search(request: HttpRequest, found: SearchFacts) -> Search:
@@ -122,7 +126,7 @@ def make_search(request: HttpRequest, project: int, body: NewSearch) -> Status[S
     made = verbs.create_search(
         found,
         by=user,
-        spec=body.model_dump(include={"parameters", "metric", "goal", "method", "trials", "at_once"}),
+        spec=body.model_dump(include={"parameters", "metric", "goal", "method", "trials", "at_once", "early_stop"}),
         version=version_of(user, definition=body.definition, version=body.version),
         command=body.command,
         name=body.name,

@@ -46,6 +46,12 @@ class SearchForm(forms.Form):
     trials = forms.IntegerField(label="Runs in all", min_value=1, max_value=MOST_RUNS, required=False, initial=studio_spec.USUAL_TRIALS)
     at_once = forms.IntegerField(label="At a time", min_value=1, max_value=MOST_RUNS, required=False, initial=studio_spec.USUAL_AT_ONCE)
 
+    early_stop = forms.BooleanField(
+        label="End runs early that fall behind",
+        required=False,
+        help_text="Those whose metric is worse than half of the others had at the same epoch, once four have completed.",
+    )
+
     def clean_parameters(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for line in self.cleaned_data["parameters"].splitlines():
@@ -71,6 +77,7 @@ class SearchForm(forms.Form):
             "method": said.get("method") or "tpe",
             "trials": said.get("trials") or studio_spec.USUAL_TRIALS,
             "at_once": said.get("at_once") or studio_spec.USUAL_AT_ONCE,
+            "early_stop": bool(said.get("early_stop")),
         }
 
 

@@ -29,7 +29,8 @@ class Search(models.Model):
 
 class SearchTrial(models.Model):
     """A run of a search. `number` is what its maker calls it; `values` what it was given by name; `result` what its metric came to once it
-    is `settled`, None for none."""
+    is `settled`, None for none; `course` how it came there (`searches.falling_behind`), where the search asks. `ended_early`: the search
+    has ended it, since it fell behind."""
 
     search = models.ForeignKey(Search, on_delete=models.CASCADE, related_name="trials")
     run = models.OneToOneField(TrainingRun, on_delete=models.CASCADE, related_name="trial")
@@ -38,6 +39,8 @@ class SearchTrial(models.Model):
     values = models.JSONField()
     settled = models.BooleanField(default=False)
     result = models.FloatField(null=True)
+    course = models.JSONField(default=dict)
+    ended_early = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["place"]

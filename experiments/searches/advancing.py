@@ -17,6 +17,7 @@ from experiments.models import Search, SearchTrial, User
 from experiments.models.runs import RunState
 from experiments.searches import choosing, results, specs
 from experiments.searches.choosing import Tried
+from experiments.searches.falling_behind import LEAST_ENDED, Course, behind
 from experiments.searches.wishes import Wishes
 from experiments.services import searches as verbs
 
@@ -25,8 +26,10 @@ NOT_ANY_MORE = "{0} may not run experiments of this project any more."
 DONE = "All of its trials have ended."
 MOST_A_TURN = 20  # trials that are begun before other work has its turn
 HOPELESS = 5  # trials that ended, and none came to a result
+NO_SUCH_CURVE = 2  # trials that completed without the curve that is asked for
 ALL_FAILED = "Its first {0} trials failed, so no more are begun: the last one, {1}, says why."
 ALL_IN_VAIN = "Its first {0} trials came to no result, so no more are begun."
+BEHIND = "it fell behind in its search: after {0} its best {1} is {2:.4g}, and half of the trials before it had {4:.4g} or {3} by then"
 TIME_UP = "Its time of {0} minutes (maxRunTime) is up."
 
 
@@ -46,7 +49,10 @@ def advance(search: Search, now: dt.datetime) -> None:
     trials = list(search.trials.select_related("run__experiment", "run__version__definition", "run__version__bundle"))
     for trial in trials:
         if not trial.settled and not trial.run.is_live():
-            verbs.settle_trial(trial, result=_result(trial, wanted))
+            course = results.course(trial.run, wanted) if wanted.early_stop and trial.run.state == RunState.COMPLETED else None
+            verbs.settle_trial(trial, result=_result(trial, wanted), course=course)
+    if wanted.early_stop:
+        _end_early(trials, wanted, by=by, now=now)
     if wanted.minutes is not None and now >= search.created_at + dt.timedelta(minutes=wanted.minutes):
         verbs.stop_trials(search, by=by, why="the time of its search is up", now=now)
         over, why = True, TIME_UP.format(wanted.minutes)
@@ -61,7 +67,7 @@ def advance(search: Search, now: dt.datetime) -> None:
 
 def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: User, now: dt.datetime) -> tuple[bool, str]:
     """Begin as many as may run at once; whether there is nothing more to begin, and why."""
-    if hopeless := _hopeless(trials):
+    if hopeless := _hopeless(trials, wanted):
         return True, hopeless
     for _ in range(MOST_A_TURN):
         running = sum(not trial.settled for trial in trials)
@@ -81,6 +87,22 @@ def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: Use
     return False, ""
 
 
+def _end_early(trials: Sequence[SearchTrial], wanted: Wishes, *, by: User, now: dt.datetime) -> None:
+    """Those that train and have fallen behind."""
+    completed = [Course(trial.course["by_epoch"], tuple(trial.course["best"])) for trial in trials if trial.course]
+    if len(completed) < LEAST_ENDED:
+        return
+    by_epoch = completed[0].by_epoch
+    for trial in trials:
+        if not trial.settled and not trial.ended_early and trial.run.state == RunState.RUNNING:
+            course = results.course(trial.run, wanted, by_epoch=by_epoch)
+            if (found := behind(course, completed, maximize=wanted.maximize)) is not None:
+                points = f"{found.points} {'epochs' if by_epoch else 'values'}"
+                side = "more" if wanted.maximize else "less"
+                why = BEHIND.format(points, wanted.metric, found.value, side, found.median)
+                verbs.end_early(trial, by=by, why=why, now=now)
+
+
 def _check_person(search: Search, by: User) -> None:
     """That whoever began it may still run it. Raises Http404 or PermissionDenied."""
     if not by.is_active:
@@ -88,10 +110,15 @@ def _check_person(search: Search, by: User) -> None:
     access.experiment(by, search.experiment_id, need="write")
 
 
-def _hopeless(trials: Sequence[SearchTrial]) -> str:
+def _hopeless(trials: Sequence[SearchTrial], wanted: Wishes) -> str:
     """Why no more are begun where the code is broken, or tells nothing of the metric, whatever values it gets; else ""."""
     ended = [trial for trial in trials if trial.settled]
-    if len(ended) < HOPELESS or any(trial.result is not None for trial in ended):
+    if any(trial.result is not None for trial in ended):
+        return ""
+    completed = [trial.run for trial in ended if trial.run.state == RunState.COMPLETED]
+    if wanted.from_curves and len(completed) >= NO_SUCH_CURVE and not any(results.curve(run, wanted) for run in completed):
+        return ALL_IN_VAIN.format(len(ended))
+    if len(ended) < HOPELESS:
         return ""
     if all(trial.run.state == RunState.FAILED for trial in ended):
         return ALL_FAILED.format(len(trials), f"#{trials[-1].run_id}")
@@ -99,7 +126,7 @@ def _hopeless(trials: Sequence[SearchTrial]) -> str:
 
 
 def _result(trial: SearchTrial, wanted: Wishes) -> float | None:
-    if trial.run.state != RunState.COMPLETED:
+    if trial.run.state != RunState.COMPLETED and not (trial.ended_early and trial.run.state == RunState.STOPPED):
         return None
     return results.result(trial.run, wanted)
 

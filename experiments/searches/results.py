@@ -7,7 +7,10 @@ import json
 import math
 
 from experiments.files import runfiles
-from experiments.models import MetricSeries, TrainingRun
+from experiments.models import Metric, MetricSeries, TrainingRun
+from experiments.searches import falling_behind
+from experiments.searches.curve_names import curve_of
+from experiments.searches.falling_behind import Course
 from experiments.searches.wishes import Wishes
 
 FILE = "val_dict_list.json"
@@ -16,11 +19,26 @@ NOT_IN_FILE = "None of its trials wrote a finite {0} to RESULT_DIR/val_dict_list
 NO_CURVE = "None of its trials has a curve {0} with a finite value; the last one has {1}."
 NO_CURVES = "None of its trials has a curve {0} with a finite value: the last one has no curves at all."
 MOST_NAMED = 8
+MOST_POINTS = 100_000  # of a curve that are looked at
 
 
 def result(run: TrainingRun, wanted: Wishes) -> float | None:
     """None where it came to none."""
     return _of_curve(run, wanted) if wanted.from_curves else _of_file(run, wanted)
+
+
+def curve(run: TrainingRun, wanted: Wishes) -> MetricSeries | None:
+    """The one that is meant, if the run has it."""
+    there = {(each.group, each.name): each for each in MetricSeries.objects.filter(run=run)}
+    found = curve_of(wanted.metric, there)
+    return there[found] if found else None
+
+
+def course(run: TrainingRun, wanted: Wishes, *, by_epoch: bool | None = None) -> Course:
+    """How the run has come to what it has, so far."""
+    points = Metric.objects.filter(series=curve(run, wanted), value__isnull=False).order_by("step")
+    found = [(epoch, value) for epoch, value in points.values_list("epoch", "value")[:MOST_POINTS] if value is not None]
+    return falling_behind.course(found, maximize=wanted.maximize, by_epoch=by_epoch, has_ended=not run.is_live())
 
 
 def why_none(last: TrainingRun, wanted: Wishes) -> str:
@@ -32,9 +50,8 @@ def why_none(last: TrainingRun, wanted: Wishes) -> str:
 
 
 def _of_curve(run: TrainingRun, wanted: Wishes) -> float | None:
-    group, _, name = wanted.metric.partition(" ")
-    best = "greatest" if wanted.maximize else "least"
-    return MetricSeries.objects.filter(run=run, group=group, name=name).values_list(best, flat=True).first()
+    found = curve(run, wanted)
+    return None if found is None else found.greatest if wanted.maximize else found.least
 
 
 def _of_file(run: TrainingRun, wanted: Wishes) -> float | None:

@@ -1,7 +1,8 @@
 """A search for hyperparameters as the studio's own pages, API and command line ask for it. Pure: JSON in, facts out.
 
-A spec has `method`, `metric`, `goal`, `trials`, `at_once`, and `parameters`: by the name of an argument a list of values, or a text:
-"0.0001..0.1 log", "1..4", "0..0.5 step 0.1" or "16, 32, 64". A range is of whole numbers where both of its ends are, and its step.
+A spec has `method`, `metric`, `goal`, `trials`, `at_once`, `early_stop` (of trials that fall behind), and `parameters`: by the name of an
+argument a list of values, or a text: "0.0001..0.1 log", "1..4", "0..0.5 step 0.1" or "16, 32, 64". A range is of whole numbers where both
+of its ends are, and its step.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def parse(spec: Mapping[str, Any]) -> Wishes:
         settings={"WarmUp": warm_up},
         as_arguments=True,
         from_curves=True,
+        early_stop=spec.get("early_stop") is True,
     )
 
 
@@ -71,10 +73,10 @@ def _goal(said: object) -> str:
 
 
 def _metric(said: object) -> str:
-    group, _, name = " ".join(said.split()).partition(" ") if isinstance(said, str) else ("", "", "")
-    if group not in ("train", "test") or not 0 < len(name) <= LONGEST or not name.isprintable():
-        raise WrongWishes('Name the metric that says which is best as its chart does: "test loss", say.')
-    return f"{group} {name}"
+    name = " ".join(said.split()) if isinstance(said, str) else ""
+    if not 0 < len(name) <= LONGEST or not name.isprintable():
+        raise WrongWishes('Name the metric that says which is best as its chart does, or as the script prints it: "test loss", say.')
+    return name
 
 
 def _count(said: object, most: int) -> int:
@@ -115,6 +117,8 @@ def _range(name: str, said: re.Match[str]) -> Parameter:
     texts = [said["least"], said["most"], *([said["step"]] if said["step"] else [])]
     least, most, step = (*(number(f"The range of {name} has {text[:40]}, which", text) for text in texts), 0.0)[:3]
     whole = all(_WHOLE.fullmatch(text) for text in texts)
+    if whole and not (said["step"] or said["log"]) and most - least == 1:
+        raise WrongWishes(f"{name} has two values: write {said['least']}, {said['most']}, or {least:.1f}..{most:.1f} for what is between.")
     if least >= most:
         raise WrongWishes(f"{name} has a range from {said['least']} to {said['most']}: give the smaller one first.")
     if said["step"] and (said["log"] or step <= 0):

@@ -48,7 +48,7 @@ class Listed:
 class Wishes:
     """`most_runs`: trials in all, and `limited`: that was said; `minutes`: after which it ends, None for no such end; `settings`: of its
     algorithm, as text. `as_arguments`: a trial has its values in its command, else in config.json; `from_curves`: its result is that of the
-    curve `metric` ("test loss"), else that of WMLA's file."""
+    curve `metric` ("test loss"), else that of WMLA's file; `early_stop`: trials that fall behind are ended."""
 
     algorithm: str
     metric: str
@@ -62,6 +62,7 @@ class Wishes:
     limited: bool = True
     as_arguments: bool = False
     from_curves: bool = False
+    early_stop: bool = False
 
     def setting(self, name: str, usual: float, *, least: float) -> float:
         """A number among the settings. Raises WrongWishes."""

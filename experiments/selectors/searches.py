@@ -22,6 +22,10 @@ class SearchFacts:
     best: SearchTrial | None
 
     @property
+    def ended_early(self) -> int:
+        return sum(trial.ended_early for trial in self.trials)
+
+    @property
     def parameters(self) -> dict[str, str]:
         """What is tried for each, as people write it; empty where trials were listed."""
         return {each.name: as_text(each) for each in self.wanted.parameters}

@@ -3,6 +3,7 @@ experiments.searches."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import secrets
@@ -18,6 +19,7 @@ from experiments.live import notify
 from experiments.models import DefinitionVersion, Project, Search, SearchTrial, TrainingRun, User
 from experiments.searches import choosing, specs, studio_spec
 from experiments.searches.choosing import Choice
+from experiments.searches.falling_behind import Course
 from experiments.searches.wishes import Wishes, WrongWishes
 from experiments.services import checks
 from experiments.services.experiments import create_experiment, run_experiment
@@ -124,10 +126,18 @@ def _changes_for(search: Search, like: TrainingRun, values: Values) -> dict[str,
     return {"environment": {**like.environment, **config(values)}}
 
 
-def settle_trial(trial: SearchTrial, *, result: float | None) -> None:
-    """Its run has ended, and come to this."""
-    SearchTrial.objects.filter(pk=trial.pk).update(settled=True, result=result)
-    trial.settled, trial.result = True, result
+def settle_trial(trial: SearchTrial, *, result: float | None, course: Course | None = None) -> None:
+    """Its run has ended, and come to this, in this way."""
+    trial.settled, trial.result, trial.course = True, result, dataclasses.asdict(course) if course else {}
+    SearchTrial.objects.filter(pk=trial.pk).update(settled=True, result=result, course=trial.course)
+
+
+def end_early(trial: SearchTrial, *, by: User, why: str, now: dt.datetime) -> None:
+    """Its run is stopped, and counts with what it has come to."""
+    with transaction.atomic():
+        if stop_run(trial.run, by=by, reason=why, now=now).stop_requested_at == now:  # else somebody was faster, and meant something by it
+            SearchTrial.objects.filter(pk=trial.pk).update(ended_early=True)
+            trial.ended_early = True
 
 
 def close_search(search: Search, *, state: str, reason: str, now: dt.datetime) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from experiments.searches import specs
 from experiments.searches.choosing import Tried, choose, most_runs
+from experiments.searches.curve_names import curve_of
 from experiments.searches.parameter_values import as_text, value_at
 from experiments.searches.studio_spec import parse
 from experiments.searches.wishes import Parameter, WrongWishes
@@ -77,17 +78,19 @@ def test_a_value_is_short_and_within_its_range(one: float, other: float, log: bo
         ({"parameters": {"lr": "0.1"}}, "parameters", "no values to choose from"),
         ({"parameters": {"lr": "a..b"}}, "parameters", "which is a"),
         ({"parameters": {"lr": "1..inf"}}, "parameters", "which is inf"),
+        ({"parameters": {"lr": "0..1"}}, "parameters", "write 0, 1, or 0.0..1.0 for what is between"),
         ({"parameters": {"lr": "4..1"}}, "parameters", "give the smaller one first"),
         ({"parameters": {"lr": "0..1 log"}}, "parameters", "0 has no logarithm"),
-        ({"parameters": {"lr": "1..2 log step 1"}}, "parameters", "none with log"),
-        ({"parameters": {"lr": "1..2 step 0"}}, "parameters", "above 0"),
+        ({"parameters": {"lr": "1..3 log step 1"}}, "parameters", "none with log"),
+        ({"parameters": {"lr": "1..3 step 0"}}, "parameters", "above 0"),
         ({"parameters": {"lr": "1,,2"}}, "parameters", "empty value"),
         ({"parameters": {"lr": ["1", ""]}}, "parameters", "empty value"),
         ({"parameters": {"lr": ["1", "x" * 201]}}, "parameters", "no text of 1 to 200"),
-        ({"parameters": {"learning rate": "1..2"}}, "parameters", "no name of an argument"),
-        ({"parameters": {f"a{n}": "1..2" for n in range(101)}}, "parameters", "101 arguments are too many"),
+        ({"parameters": {"learning rate": "1..3"}}, "parameters", "no name of an argument"),
+        ({"parameters": {f"a{n}": "1..3" for n in range(101)}}, "parameters", "101 arguments are too many"),
         ({"parameters": "lr"}, "parameters", "nothing to try"),
-        ({"metric": "loss"}, "metric", "as its chart does"),
+        ({"metric": " "}, "metric", "as its chart does"),
+        ({"metric": "x" * 201}, "metric", "as its chart does"),
         ({"metric": None}, "metric", "as its chart does"),
         ({"goal": "best"}, "goal", "choose minimize or maximize"),
         ({"method": "grid"}, "method", "choose tpe or random"),
@@ -100,6 +103,25 @@ def test_what_cannot_be_is_said_beside_its_field(wrong: dict[str, Any], field: s
     with pytest.raises(WrongWishes, match=says) as error:
         parse(spec(**wrong))
     assert set(error.value.fields) == {field}
+
+
+@pytest.mark.parametrize(
+    ("metric", "found"),
+    [
+        ("test loss", ("test", "loss")),
+        ("train loss", ("train", "loss")),
+        ("loss", ("test", "loss")),
+        ("test_loss", ("test", "loss")),
+        ("Test/Loss", ("test", "loss")),
+        ("val_loss", ("test", "val_loss")),
+        ("val loss", ("test", "val_loss")),
+        ("top-5", ("train", "Top_5")),
+        ("los", None),
+        ("", None),
+    ],
+)
+def test_a_curve_is_found_by_what_people_call_it(metric: str, found: tuple[str, str] | None) -> None:
+    assert curve_of(metric, [("train", "loss"), ("train", "Top_5"), ("test", "val_loss"), ("test", "loss")]) == found
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

@@ -243,7 +243,7 @@ def test_top_draws_a_lane_for_each_slot_until_it_is_interrupted(shell: Shell) ->
         ("edt sweep . main.py", "Say what differs"),
         ("edt search . main.py --metric 'test loss'", "Say what to search for"),
         ("edt search . main.py lr=2..1 --metric 'test loss'", "give the smaller one first"),
-        ("edt search . main.py lr=1..2 lr=3..4 --metric 'test loss'", "lr is there twice"),
+        ("edt search . main.py lr=1..3 lr=3..5 --metric 'test loss'", "lr is there twice"),
         ("edt trials 999999", "There is no such experiment."),
     ],
 )

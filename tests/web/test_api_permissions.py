@@ -62,7 +62,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/projects/{project}/definitions/git"): {"name": "n", "git_address": "https://example.org/a.git"},
     ("POST", "/definitions/{definition}/versions/git"): {"git_address": "https://example.org/a.git"},
     ("POST", "/projects/{project}/experiments"): {"name": "n", "versions": []},
-    ("POST", "/projects/{project}/searches"): {"name": "n", "version": 1, "parameters": {"lr": "1..2"}, "metric": "test loss"},
+    ("POST", "/projects/{project}/searches"): {"name": "n", "version": 1, "parameters": {"lr": "1..3"}, "metric": "test loss"},
     ("POST", "/projects/{project}/outside-runs"): {"name": "n"},
     ("POST", "/projects/imports"): {"file": "a.zip", "size": 1},
     ("POST", "/runs/{run}/thresholds"): {"metric": "train loss", "above": True, "threshold": 9},

@@ -10,7 +10,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments.models import DefinitionVersion, Experiment, MetricSeries, Project, RunState, Search, TrainingRun, User
+from experiments import services
+from experiments.models import DefinitionVersion, Experiment, Metric, MetricSeries, Node, Project, RunState, Search, TrainingRun, User
 from experiments.runs import states
 from experiments.searches import advancing
 from tests import cast
@@ -95,7 +96,7 @@ def test_a_form_that_was_sent_twice_begins_one(project: Project, alice: User, ve
     ("changes", "says"),
     [
         ({"parameters": "lr 0.1"}, "lr 0.1 has no values: write NAME = VALUES, a line each."),
-        ({"parameters": "lr=1..2\nlr=3..4"}, "lr is there twice"),
+        ({"parameters": "lr=1..3\nlr=3..5"}, "lr is there twice"),
         ({"parameters": "lr=4..1"}, "give the smaller one first"),
         ({"metric": ""}, "Name the metric that says which is best as its chart does"),
         ({"trials": "0"}, "greater than or equal to 1"),
@@ -123,14 +124,14 @@ def test_a_search_whose_runs_have_no_such_curve_ends_and_says_which_they_have(
     project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any
 ) -> None:
     create(as_(alice), project, versions=[version.pk], **{**ASKED, "trials": "40", "at_once": "1"})
-    for _ in range(5):
+    for _ in range(2):
         finish(live()[0], accuracy=0.5)
         advancing.advance_all(NOW)
     search = Search.objects.get()
     assert not live()
-    assert (search.state, search.trials.count()) == ("failed", 5)
+    assert (search.state, search.trials.count()) == ("failed", 2)
     assert search.reason == (
-        "Its first 5 trials came to no result, so no more are begun. None of its trials has a curve test loss with a finite value; "
+        "Its first 2 trials came to no result, so no more are begun. None of its trials has a curve test loss with a finite value; "
         "the last one has test accuracy."
     )
 
@@ -152,18 +153,18 @@ def test_by_the_api(project: Project, alice: User, victor: User, charlie: User, 
     advancing.advance_all(timezone.now())
     found = script.get(f"/experiments/{made['experiment']}/search").json()
     assert found["best"]["result"] == 1.5, "the greatest value of its curve"
-    by_definition = {"definition": version.definition_id, "name": "newest", "metric": "test loss", "parameters": {"lr": "1..2"}}
+    by_definition = {"definition": version.definition_id, "name": "newest", "metric": "test loss", "parameters": {"lr": "1..3"}}
     assert script.post(f"/projects/{project.pk}/searches", by_definition).status_code == 201
     assert api.of(victor).post(f"/projects/{project.pk}/searches", body).status_code == 403
     assert api.of(charlie).post(f"/projects/{project.pk}/searches", body).status_code == 404
 
 
 def test_the_api_says_all_that_is_wrong_by_field(project: Project, alice: User, version: DefinitionVersion) -> None:
-    body = {"name": "", "version": version.pk, "parameters": {"lr": "1"}, "metric": "loss", "trials": 10**9}
+    body = {"name": "", "version": version.pk, "parameters": {"lr": "1"}, "metric": "", "trials": 10**9}
     answer = api.of(alice).post(f"/projects/{project.pk}/searches", body)
     assert answer.status_code == 400
     assert set(answer.json()["errors"]) == {"name", "parameters", "metric", "trials"}
-    unnamed = {"name": "x", "parameters": {"lr": "1..2"}, "metric": "test loss"}
+    unnamed = {"name": "x", "parameters": {"lr": "1..3"}, "metric": "test loss"}
     assert api.of(alice).post(f"/projects/{project.pk}/searches", unnamed).status_code == 400
     assert not Experiment.objects.exists()
 
@@ -171,3 +172,55 @@ def test_the_api_says_all_that_is_wrong_by_field(project: Project, alice: User, 
 def test_wmla_knows_its_own_searches_only(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     create(as_(alice), project, versions=[version.pk], **ASKED)
     assert wmla.of(alice).json("/platform/rest/deeplearning/v1/hypersearch") == []
+
+
+def train(run: TrainingRun, *losses: float, state: str = RunState.RUNNING) -> None:
+    """An epoch for each of these test losses; and so far it has got."""
+    ended = state == RunState.COMPLETED
+    for each in (RunState.STARTING, RunState.RUNNING, *([state] if ended else [])):
+        states.transition(run, each, reason="a test", now=NOW)
+    series = MetricSeries.objects.create(run=run, group="test", name="loss", least=min(losses), greatest=max(losses))
+    Metric.objects.bulk_create(
+        Metric(series=series, step=10 * epoch, seq=epoch, epoch=epoch, t=0.0, value=loss) for epoch, loss in enumerate(losses, 1)
+    )
+
+
+def test_a_run_that_falls_behind_is_ended_early_and_counts_with_what_it_has(
+    project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any
+) -> None:
+    create(as_(alice), project, versions=[version.pk], **{**ASKED, "trials": "7", "at_once": "1", "early_stop": "on"})
+    for last in (0.1, 0.2, 0.3, 0.4):
+        train(live()[0], 0.9, 0.5, last, state=RunState.COMPLETED)
+        advancing.advance_all(NOW)
+    (bad,) = live()
+    train(bad, 0.9, 0.8)
+    TrainingRun.objects.filter(pk=bad.pk).update(head_node=Node.objects.create(name="here", last_seen_at=NOW))
+    advancing.advance_all(NOW)
+    bad.refresh_from_db()
+    assert bad.state == RunState.STOPPING
+    assert bad.stop_reason.endswith(
+        "it fell behind in its search: after 2 epochs its best test loss is 0.8, and half of the trials before it had 0.5 or less by then"
+    )
+    states.transition(bad, RunState.STOPPED, reason=bad.stop_reason, now=NOW)
+    advancing.advance_all(NOW)
+    assert (bad.trial.ended_early, Search.objects.get().trials.get(run=bad).result) == (True, 0.8)
+    (good,) = live()
+    train(good, 0.9, 0.4)
+    advancing.advance_all(NOW)
+    good.refresh_from_db()
+    assert good.state == RunState.RUNNING
+    assert "5 of 7 have ended, 1 early" in one_line(as_(alice).get(f"/experiments/{good.experiment_id}/").content.decode())
+
+
+def test_a_run_that_somebody_stops_did_not_fall_behind(
+    project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any
+) -> None:
+    create(as_(alice), project, versions=[version.pk], **{**ASKED, "trials": "7", "at_once": "1", "early_stop": "on"})
+    for _ in range(4):
+        train(live()[0], 0.9, 0.5, state=RunState.COMPLETED)
+        advancing.advance_all(NOW)
+    (bad,) = live()
+    services.stop_run(bad, by=alice, reason="no more of it")
+    advancing.advance_all(NOW)
+    trial = Search.objects.get().trials.get(run=bad)
+    assert (trial.settled, trial.ended_early, trial.result) == (True, False, None)

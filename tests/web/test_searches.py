@@ -75,7 +75,8 @@ def test_by_the_api(experiment: Experiment, alice: User) -> None:
         1,
         4,
     )
-    assert found["best"] == found["trials"][0] == {"run": one.pk, "values": one.trial.values, "ended": True, "result": 0.4}
+    assert found["best"] == found["trials"][0]
+    assert found["best"] == {"run": one.pk, "values": one.trial.values, "ended": True, "result": 0.4, "ended_early": False}
     assert len(found["trials"]) == 3
     ended = script.post(f"/experiments/{experiment.pk}/search/stop", {}).json()
     assert (ended["state"], ended["reason"]) == ("stopped", "Stopped by alice.")
