@@ -52,6 +52,13 @@ def test_the_data_folder_is_found_below_the_data_file_system_by_its_path() -> No
     assert given(continue_from="/s")["RESUME_WEIGHT_PATH"] == "/r/checkpoint"
 
 
+def test_what_logs_to_weights_and_biases_does_so_offline_where_there_is_no_network() -> None:
+    assert given()["WANDB_MODE"] == "offline"
+    assert "WANDB_MODE" not in given(network=True)
+    assert given(env={"WANDB_MODE": "disabled"})["WANDB_MODE"] == "disabled"
+    assert given(network=True)["WANDB__TRANSACTION_LOG_FLUSH_INTERVAL"] == "1"
+
+
 def test_the_users_sub_run_and_log_level_are_passed_on() -> None:
     found = given(env={"SUBID": "3", "DLI_LOGGER_LEVEL": "DEBUG"})
     assert (found["SUBID"], found["DLI_LOGGER_LEVEL"]) == ("3", "DEBUG")

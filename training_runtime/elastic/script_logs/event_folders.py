@@ -1,6 +1,6 @@
-"""Finds TensorBoard's event files and tables of figures below a folder and follows them all as they grow, but for those that were uploaded
-with the code: they tell of other trainings. Whatever lies there, nothing is raised; what cannot be read of a file is said once, on the
-standard error."""
+"""Finds TensorBoard's event files, logs of Weights & Biases and tables of figures below a folder and follows them all as they grow, but for
+those that were uploaded with the code: they tell of other trainings. Whatever lies there, nothing is raised; what cannot be read of a file
+is said once, on the standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from training_runtime.elastic.script_logs import event_files, scalar_tables
+from training_runtime.elastic.script_logs import event_files, scalar_tables, wandb_logs
 from training_runtime.elastic.script_logs.event_files import Chunk, Medium
 from training_runtime.elastic.script_logs.pieces import read_piece
 from training_runtime.media import MOST_PATH
@@ -83,8 +83,11 @@ class EventFolders:
         """None where there is nothing new; the offset is that of the next."""
         offset = self.offsets[path]
         data = read_piece(self._root / path, offset, most=MOST_BYTES)
-        if scalar_tables.FILE_NAME.fullmatch(Path(path).name):
+        name = Path(path).name
+        if scalar_tables.FILE_NAME.fullmatch(name):
             chunk = self._of_table(path, data, offset)
+        elif wandb_logs.FILE_NAME.fullmatch(name):
+            chunk = self._of_wandb(path, data, offset)
         else:
             chunk = self._of_events(path, data, offset) if data else None
         if chunk is None or chunk.offset == offset:
@@ -96,13 +99,21 @@ class EventFolders:
         chunk = event_files.read(data, offset)
         if chunk.offset == offset and len(data) < chunk.needs <= _size(self._root / path) - offset:  # a record larger than a piece
             chunk = event_files.read(read_piece(self._root / path, offset, most=chunk.needs), offset)
+        self._tell_of_losses(path, chunk, what="event file", most=f"{event_files.MOST_EVENT_BYTES >> 20} MiB")
+        return chunk
+
+    def _of_wandb(self, path: str, data: bytes, offset: int) -> Chunk:
+        chunk = wandb_logs.read(data, offset)
+        self._tell_of_losses(path, chunk, what="log of Weights & Biases", most=f"{wandb_logs.MOST_RECORD_BYTES >> 10} KiB")
+        return chunk
+
+    def _tell_of_losses(self, path: str, chunk: Chunk, *, what: str, most: str) -> None:
         if chunk.broken:
-            self._tell(path, f"is no event file from byte {chunk.offset:,} on, and is not read further")
+            self._tell(path, f"is no {what} from byte {chunk.offset:,} on, and is not read further")
         if chunk.damaged:
             self._tell(path, "has records that cannot be read, which are left out")
         if chunk.too_large:
-            self._tell(path, f"has records of more than {event_files.MOST_EVENT_BYTES >> 20} MiB, which are left out")
-        return chunk
+            self._tell(path, f"has records of more than {most}, which are left out")
 
     def _tell(self, path: str, what: str) -> None:
         if (path, what) not in self._told:
@@ -150,10 +161,14 @@ def _files_of_figures(root: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         left -= len(folders) + len(names)
         for name in sorted(names):
-            if (FILE_NAME.match(name) or scalar_tables.FILE_NAME.fullmatch(name)) and not _is_uploaded(Path(folder, name)):
+            if _has_figures(name) and not _is_uploaded(Path(folder, name)):
                 yield str(Path(folder, name).relative_to(root))
         if left <= 0:
             return
+
+
+def _has_figures(name: str) -> bool:
+    return bool(FILE_NAME.match(name) or any(kind.FILE_NAME.fullmatch(name) for kind in (scalar_tables, wandb_logs)))
 
 
 def _is_uploaded(path: Path) -> bool:

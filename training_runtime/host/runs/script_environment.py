@@ -103,10 +103,13 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "MPLBACKEND": "Agg",
         "PYTHONPATH": ":".join((places.packages, *places.modules)),
     }
+    # Without a network wandb would wait for its server, and fail. Its log is read as it grows, which by itself would be each 15 s.
+    wandb = {"WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "1", **({} if spec.network else {"WANDB_MODE": "offline"})}
     # The GPU of a slot is told to the process that computes on it. A driver computes nothing; what it took of a device others would lack.
     own["CUDA_VISIBLE_DEVICES"] = ""
     return (
         {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"}
+        | wandb
         | dict(warm)
         | user_environment(spec.env)
         | user_environment(spec.secrets)
