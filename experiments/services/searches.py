@@ -8,7 +8,7 @@ import datetime as dt
 import json
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -16,7 +16,7 @@ from django.db import transaction
 from experiments.definitions.arguments import with_value
 from experiments.errors import DomainError
 from experiments.live import notify
-from experiments.models import DefinitionVersion, Project, Search, SearchTrial, TrainingRun, User
+from experiments.models import DefinitionVersion, Experiment, Project, Search, SearchTrial, TrainingRun, User
 from experiments.searches import choosing, specs, studio_spec
 from experiments.searches.choosing import Choice
 from experiments.searches.falling_behind import Course
@@ -74,6 +74,12 @@ def create_search(
         trial = (command_with(base, values), f"{experiment.name}: {as_words(values)}")
         (run,) = run_experiment(experiment, by=by, trial=trial, idempotency_key=idempotency_key, now=now)
         return open_search(run, spec=spec, seed=seed, number=first.number, values=values, now=now)
+
+
+def recall_search(experiment: Experiment, facts: Mapping[str, Any], trials: Iterable[Mapping[str, Any]]) -> None:
+    """One that was over elsewhere, with its trials, whose runs are here now: fields of their rows."""
+    search = Search.objects.create(experiment=experiment, **facts)
+    SearchTrial.objects.bulk_create(SearchTrial(search=search, **each) for each in trials)
 
 
 def command_with(command: str, values: Values) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 
 from experiments.files.checkpoint_policy import policy_of
@@ -19,6 +20,8 @@ from experiments.models import (
 )
 from experiments.models import Experiment as ExperimentRow
 from experiments.models import ModelVersion as ModelVersionRow
+from experiments.models import Search as SearchRow
+from experiments.transfer.experiment_format import Search, Trial, View
 from experiments.transfer.format import (
     Change,
     Comment,
@@ -32,7 +35,6 @@ from experiments.transfer.format import (
     Run,
     Variable,
     Version,
-    View,
 )
 
 
@@ -50,6 +52,27 @@ def views(project: Project) -> tuple[View, ...]:
     """The project's; what a person has saved for themselves stays theirs."""
     found = project.saved_views.filter(person=None).select_related("saved_by").order_by("pk")
     return tuple(View(each.name, each.query, each.experiment_id, each.saved_by.username, each.saved_at.isoformat()) for each in found)
+
+
+def searches(project: Project, *, now: dt.datetime) -> tuple[Search, ...]:
+    """One that is not over ends here, as far as the archive is concerned; so do its trials that have ended."""
+    found = SearchRow.objects.filter(experiment__project=project).prefetch_related("trials").order_by("pk")
+    return tuple(_search(each, now) for each in found)
+
+
+def _search(row: SearchRow, now: dt.datetime) -> Search:
+    over = row.ended_at is not None
+    return Search(
+        experiment=row.experiment_id,
+        spec=json.dumps(row.spec),
+        at=row.created_at.isoformat(),
+        ended_at=(row.ended_at or now).isoformat(),
+        state=row.state if over else "stopped",  # type: ignore[arg-type]  # it is over
+        reason=row.reason if over else "It went on when the project was exported.",
+        trials=tuple(
+            Trial(each.run_id, each.place, each.number, json.dumps(each.values), each.result, each.ended_early) for each in row.trials.all()
+        ),
+    )
 
 
 def variables(of: Project | TrainingDefinition) -> tuple[tuple[Variable, ...], tuple[str, ...]]:

@@ -91,6 +91,7 @@ def export(project: Project, *, now: dt.datetime, studio: str) -> Iterator[bytes
         runs=tuple(runs),
         models=tuple(models),
         views=described.views(project),
+        searches=described.searches(project, now=now),
         left_out=tuple(going.left_out),
     )
     yield from going.text(format.MANIFEST, format.written(manifest))

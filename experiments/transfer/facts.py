@@ -19,7 +19,9 @@ from experiments.services import checkpoints, checks, comments, saved_views
 from experiments.services.data import check_note
 from experiments.services.experiments import MAX_DEFINITIONS
 from experiments.services.runs import MOST_TAGS, TAG_LIMIT
-from experiments.transfer.format import Comment, Data, Definition, Experiment, Manifest, Run, TransferRefused, Version, View, moment
+from experiments.transfer import search_facts
+from experiments.transfer.experiment_format import View
+from experiments.transfer.format import Comment, Data, Definition, Experiment, Manifest, Run, TransferRefused, Version, moment
 from experiments.transfer.reading import MOST_HISTORY
 from experiments.transfer.values import (
     INT32,
@@ -74,6 +76,7 @@ def check(found: Manifest, *, now: dt.datetime) -> None:
                     f"The experiment {experiment.name[:80]} runs code that the archive has not: export the project again."
                 )
     of_views(found, now=now)
+    search_facts.check(found, now=now)
 
 
 def of_views(found: Manifest, *, now: dt.datetime) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from experiments.files import zipcheck
 from experiments.files.checkpoint_policy import Policy
+from experiments.transfer.experiment_format import Search, View
 from training_runtime.errors import ProtocolError
 from training_runtime.records import build
 
@@ -105,17 +106,6 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class View:
-    """A saved table of runs that all members see: of an `experiment`, by number, else of the whole project. `query`: of its address."""
-
-    name: str
-    query: str
-    experiment: int | None
-    by: str
-    at: str
-
-
-@dataclass(frozen=True)
 class Listed:
     """A list beside the manifest, of a run or of a data asset."""
 
@@ -143,6 +133,7 @@ class Manifest:
     left_out: tuple[str, ...]
     models: tuple[Listed, ...] = ()
     views: tuple[View, ...] = ()
+    searches: tuple[Search, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from experiments.models import (
 )
 from experiments.runs import run_values, states
 from experiments.services import checks, projects
-from experiments.transfer import facts, files, format, model_rows, reading
+from experiments.services.searches import recall_search
+from experiments.transfer import facts, files, format, model_rows, reading, search_facts
 from experiments.transfer.format import Manifest, TransferRefused, Version
 
 MOST_NOTES, NOTE_LIMIT = 200, 1000
@@ -86,6 +87,7 @@ def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetim
         _experiments(making, made)
         _views(making, made)
         numbers = _runs(making)
+        _searches(making, numbers)
         for model in models:
             model_rows.make(model, made, by=order.created_by, runs=numbers, code=making.bundles, now=now)
         state, notes = ProjectImport.State.READING, _bounded([*_what_to_set_again(found), *making.notes])
@@ -283,6 +285,19 @@ def _runs(making: _Making) -> dict[int, int]:
     if numbers:
         runfiles.remember(max(numbers.values()))
     return numbers
+
+
+def _searches(making: _Making, numbers: dict[int, int]) -> None:
+    """Without the trials whose runs did not travel."""
+    for each in making.found.searches:
+        experiment = making.experiments[each.experiment]
+        said = search_facts.of_search(each, called=experiment.name, now=making.now)
+        trials = [
+            {"run_id": numbers[trial.run], **search_facts.of_trial(trial, who=experiment.name)}
+            for trial in each.trials
+            if trial.run in numbers
+        ]
+        recall_search(experiment, said, trials)
 
 
 def _row(making: _Making, run: format.Run, there: facts.Known) -> TrainingRun:

@@ -4,7 +4,6 @@ TransferRefused."""
 from __future__ import annotations
 
 import datetime as dt
-import json
 import math
 from typing import Any, Never
 
@@ -73,20 +72,17 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
 
 def _lineage(said: str) -> dict[str, Any]:
     """The sections that a version has, each an object, with the few values in it that pages and clients reckon with as these are."""
-    try:
-        found = json.loads(said, parse_constant=_refuse) if len(said) <= MOST_LINEAGE else None
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or "\\u0000" in said:
-        _refuse(said)
+    found = values.json_object(said, most=MOST_LINEAGE)
+    if found is None:
+        _refuse()
     kept: dict[str, Any] = {name: found[name] for name in SECTIONS if isinstance(found.get(name), dict)}
     for section, name, kind in (("run", "steps", int), ("code", "command", str)):
         if not isinstance(kept.get(section, {}).get(name, kind()), kind):
-            _refuse(said)
+            _refuse()
     figures = kept.get("metrics", {}).items()
     kept["metrics"] = {name: value for name, value in figures if value is None or (type(value) in (int, float) and math.isfinite(value))}
     return {**kept, "seed": found["seed"] if type(found.get("seed")) is int else None}
 
 
-def _refuse(_: str) -> Never:
+def _refuse() -> Never:
     checks.refuse("lineage", "How it came about is not of the form that it should be.")

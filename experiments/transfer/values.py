@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Never
 
 from experiments.definitions import gitcode
 from experiments.errors import DomainError
@@ -20,7 +21,7 @@ from training_runtime import variables as runtime_variables
 
 EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 CLOCKS = dt.timedelta(minutes=5)  # that those of two studios differ by
-INT32 = 2**31 - 1
+INT32, INT64 = 2**31 - 1, 2**63 - 1
 
 
 def checked_command(said: str) -> str:
@@ -49,7 +50,7 @@ def origin_fields(found: Version) -> dict[str, str]:
 
 def number_fields(found: Run) -> dict[str, Any]:
     least = checks.whole(found.min_slots, field="min_slots", least=1, most=MAX_SLOTS_LIMIT)
-    checks.whole(found.lines_of, field="lines_of", least=0, most=2**63 - 1)
+    checks.whole(found.lines_of, field="lines_of", least=0, most=INT64)
     if found.exit_code is not None:
         checks.whole(found.exit_code, field="exit_code", least=-INT32, most=INT32)
     return {
@@ -98,6 +99,19 @@ def check_environment(who: str, given: Mapping[str, str], *, sources: int) -> No
     for name, value in given.items():
         if refusal := runtime_variables.refusal(name, value):
             raise TransferRefused(f"{who}: {refusal}")
+
+
+def json_object(said: str, *, most: int) -> dict[str, Any] | None:
+    """Of at most so many characters, as any database can hold it; None for anything else."""
+
+    def refuse(_: str) -> Never:
+        raise ValueError
+
+    try:
+        found = json.loads(said, parse_constant=refuse) if len(said) <= most and "\\u0000" not in said else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 @contextlib.contextmanager
