@@ -54,6 +54,14 @@ def is_name(text: str) -> bool:
     return bool(text.lstrip("-")) and text.isprintable() and not any(c.isspace() or c == "=" for c in text)
 
 
+def undeclared(known: Iterable[Argument], command: str, names: Iterable[str]) -> list[str]:
+    """Those that neither the script declares nor its command has: it may refuse them."""
+    there = {plain_name(flag) for argument in known for flag in argument.flags}
+    told = arguments(command)
+    there |= {plain_name(name) for name in told} | {value.partition("=")[0] for value in told.values()}
+    return [name for name in names if plain_name(name) not in there and name not in there]
+
+
 def with_value(command: str, name: str, value: str) -> str:
     """The command with this value for an argument, by its flag ("--lr", "-l") or its name: "lr" stands for the option that the command has
     by that name ("batch_size" also for --batch-size), or for its word "lr=0.1", as Hydra's are; for --lr where it has neither."""

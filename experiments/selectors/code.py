@@ -16,6 +16,7 @@ from django.conf import settings
 from django.utils.html import format_html
 
 from experiments.definitions import codework, trainers
+from experiments.definitions.arguments import undeclared
 from experiments.definitions.scriptargs import Argument
 from experiments.files import bundles
 from experiments.models import Bundle, DefinitionVersion
@@ -27,6 +28,7 @@ MOST_SCRIPTS_READ = 30
 MOST_CHARACTERS_READ = 1_000_000  # of all scripts of a version
 MOST_BYTES_COMPARED = 256 << 20  # of files that are no text, on one page
 COMPARE_S = 10.0
+MOST_ARGUMENTS_NAMED = 12
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,17 @@ def associated(
         told = (scripts(version.bundle), training_note(version)) if with_scripts else ((), "")
         found.append(Associated(version, command, told[0], script, told[1]))
     return found
+
+
+def unknown_arguments(version: DefinitionVersion, command: str, names: Sequence[str]) -> str:
+    """A sentence where the command's script declares its arguments, and some of these are none; else ""."""
+    (row,) = associated([version], [command])
+    known = next((script.arguments for script in row.scripts if script.path == row.script), ())
+    unknown = undeclared(known, command, names) if known else []
+    if not unknown:
+        return ""
+    there = ", ".join([argument.name for argument in known if not argument.positional][:MOST_ARGUMENTS_NAMED])
+    return f"{row.script} declares no argument {' and no '.join(unknown)[:80]}, and may end with an error: it has {there}."
 
 
 def changes(old: Bundle, new: Bundle) -> list[Change]:

@@ -23,6 +23,7 @@ from experiments.forms.common import ExperimentForm, ProjectForm, RerunForm
 from experiments.forms.data import DataForm, DataVersionForm
 from experiments.forms.definitions import AttributesForm, DefinitionForm, VersionForm
 from experiments.models import DefinitionVersion, Project
+from experiments.selectors import code
 from experiments.services import grid
 from experiments.views import new_experiment
 from experiments.views.new_experiment import Part, associated, choices_of, commands_of
@@ -34,7 +35,7 @@ MOST_SCRIPTS = 2000
 @require_POST
 def project(request: HttpRequest) -> HttpResponse:
     form = ProjectForm(request.POST)
-    return _errors_response(form, taken=_name_taken("project of yours", access.projects_for(person(request)), form))
+    return _errors_response(form, notes=_name_taken("project of yours", access.projects_for(person(request)), form))
 
 
 @require_POST
@@ -48,7 +49,7 @@ def definition(request: HttpRequest, pk: int) -> HttpResponse:
         name, text = said.get("name", ""), said.get("description", "")
         services.check_definition(into, by=user, name=name, description=text, scripts=_scripts(request), **_attributes(form, said))
 
-    return _errors_response(form, check, taken=_name_taken("training definition", into.definitions.all(), form), chosen=_chosen(request))
+    return _errors_response(form, check, notes=_name_taken("training definition", into.definitions.all(), form), chosen=_chosen(request))
 
 
 @require_POST
@@ -84,14 +85,15 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
         sent: dict[str, Any] = {name: said.get(name) or "" for name in ("name", "description", "source_folder")}
         new_experiment.check(into, form.spec(), told, data_asset=said.get("data_asset"), environment=said.get("environment"), **sent)
 
-    return _errors_response(form, check, taken=_name_taken("experiment", into.experiments.all(), form), more=lines)
+    notes = {**_name_taken("experiment", into.experiments.all(), form), **_unknown_arguments(form, parts, everywhere)}
+    return _errors_response(form, check, notes=notes, more=lines)
 
 
 @require_POST
 def data(request: HttpRequest, pk: int) -> HttpResponse:
     into = access.project(person(request), pk, need="write")
     form = DataForm(request.POST)
-    return _errors_response(form, taken=_name_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
+    return _errors_response(form, notes=_name_taken("data asset", into.data_assets.all(), form), chosen=_chosen(request))
 
 
 @require_POST
@@ -119,7 +121,7 @@ def _errors_response(
     form: forms.BaseForm,
     check: Callable[[dict[str, Any]], None] | None = None,
     *,
-    taken: dict[str, list[str]] | None = None,
+    notes: dict[str, list[str]] | None = None,
     chosen: bool = False,
     more: dict[str, list[str]] | None = None,
 ) -> JsonResponse:
@@ -134,7 +136,7 @@ def _errors_response(
             check(form.cleaned_data)
     except DomainError as error:
         errors = {**error.by_field("__all__"), **errors}
-    return JsonResponse({"errors": {**errors, **(more or {})}, "notes": taken or {}})
+    return JsonResponse({"errors": {**errors, **(more or {})}, "notes": notes or {}})
 
 
 def _attributes(form: AttributesForm, said: dict[str, Any]) -> dict[str, Any]:
@@ -156,6 +158,15 @@ def _lines(into: Project, parts: list[Part]) -> dict[str, list[str]]:
         except DomainError as error:
             found[f"command-{part.version.pk}#{line}"] = error.messages
     return found
+
+
+def _unknown_arguments(form: ExperimentForm, parts: list[Part], everywhere: str) -> dict[str, list[str]]:
+    """Of a search, where the script declares its arguments."""
+    spec = form.spec()
+    if spec is None or len(parts) != 1:
+        return {}
+    said = code.unknown_arguments(parts[0].version, everywhere or parts[0].command, list(spec["parameters"]))
+    return {"parameters": [said]} if said else {}
 
 
 def _scripts(request: HttpRequest) -> list[str] | None:

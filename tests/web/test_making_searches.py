@@ -25,6 +25,14 @@ NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 ASKED = {"parameters": "lr = 0.001..0.1 log\n\nbatch-size=16, 32\n", "metric": "test loss", "goal": "minimize", "method": "tpe"}
 ASKED |= {"trials": "3", "at_once": "2"}
 
+DECLARES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--batch-size")
+parser.parse_args()
+"""
+
 
 @pytest.fixture
 def version(project: Project, alice: User, said: SentMessages) -> DefinitionVersion:
@@ -118,6 +126,29 @@ def test_what_is_wrong_is_said_and_stays(
     assert not Experiment.objects.exists()
     told = as_(alice).post(reverse("check_experiment", args=[project.pk]), {"name": "first try", **sent}).json()
     assert says in str(told) or "name" in changes
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("lr", ""),
+        ("--lr", ""),
+        ("batch_size", ""),
+        ("depth", ""),
+        ("leaning-rate", "main.py declares no argument leaning-rate, and may end with an error: it has --lr, --batch-size."),
+        ("-x", "no argument -x"),
+    ],
+)
+def test_an_argument_that_the_script_does_not_declare_is_remarked_on(
+    name: str, says: str, project: Project, alice: User, as_: As, home: Any, said: SentMessages
+) -> None:
+    version = cast.definition(project, by=alice, files={"main.py": DECLARES})
+    sent = {"idempotency_key": str(uuid.uuid4()), "name": "n", "versions": [version.pk], **ASKED, "parameters": f"{name} = 1..3"}
+    sent[f"command-{version.pk}"] = "main.py --depth 2"
+    found = as_(alice).post(reverse("check_experiment", args=[project.pk]), sent).json()
+    assert found["errors"] == {}
+    assert says in str(found["notes"].get("parameters", ""))
+    assert bool(says) == ("parameters" in found["notes"])
 
 
 def test_a_search_whose_runs_have_no_such_curve_ends_and_says_which_they_have(
