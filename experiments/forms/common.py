@@ -261,6 +261,7 @@ class ProjectWebhookForm(WebhookForm):
         (NotificationKind.FAILED, "A run has failed"),
         (NotificationKind.SUSPENDED, "A run has lost all its slots"),
         (NotificationKind.STOPPED, "A run was stopped"),
+        (NotificationKind.SEARCH, "A search for hyperparameters has ended"),
         (NotificationKind.NOT_FINITE, "A metric has become NaN or infinite"),
         (NotificationKind.THRESHOLD, "A metric has crossed a threshold that a member set"),
         (NotificationKind.CHANGED, "A run was changed (priority, slots, pause)"),

@@ -17,6 +17,7 @@ class NotificationKind(models.TextChoices):
     FAILED = "run.failed", "A run of mine has failed"
     SUSPENDED = "run.suspended", "A run of mine has lost all its slots"
     STOPPED = "run.stopped", "Somebody else has stopped a run of mine"
+    SEARCH = "search.ended", "A search for hyperparameters of mine has ended (of its runs I am not told one by one)"
     NOT_FINITE = "run.not_finite", "A metric of a run of mine has become NaN or infinite"
     THRESHOLD = "run.threshold", "A metric has crossed a threshold that I set"
     CHANGED = "run.changed", "Somebody else has changed a run of mine (priority, slots, pause)"

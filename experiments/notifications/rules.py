@@ -25,6 +25,8 @@ from experiments.models import (
     NotificationKind,
     Project,
     RunState,
+    Search,
+    SearchTrial,
     TrainingRun,
     User,
     Webhook,
@@ -67,7 +69,8 @@ def notify_state(run: TrainingRun, *, reason: str, now: dt.datetime, actor: User
         asked = run.transitions.exclude(actor=None).filter(new__in=[RunState.STOPPING, RunState.STOPPED]).order_by("-id").first()
         stopped_by = asked.actor if asked is not None else None
     because = f": {reason}" if reason and kind != NotificationKind.COMPLETED else "."
-    known = run.submitted_by in (actor, stopped_by) or (kind == NotificationKind.SUSPENDED and run.paused)
+    by_itself = kind != NotificationKind.STOPPED and _is_trial(run)
+    known = run.submitted_by in (actor, stopped_by) or (kind == NotificationKind.SUSPENDED and run.paused) or by_itself
     who = [] if known else [run.submitted_by]
     _tell(who, kind, f"{_called(run)} {words}{because}", run=run, project=run.experiment.project, now=now)
 
@@ -98,7 +101,24 @@ def notify_points(run: TrainingRun, points: Sequence[NewPoint], *, now: dt.datet
         if first:
             names = ", ".join(first[:NAMED]) + (f" and {len(first) - NAMED} more" if len(first) > NAMED else "")
             text = f"{_called(run)}: no finite number (NaN or infinite) since step {min(broken.values())}: {names}."
-            _tell([run.submitted_by], NotificationKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
+            who = [] if _is_trial(run) else [run.submitted_by]
+            _tell(who, NotificationKind.NOT_FINITE, text, run=run, project=run.experiment.project, now=now)
+
+
+def notify_search(search: Search, *, best: SearchTrial | None, metric: str, now: dt.datetime, actor: User | None) -> None:
+    """It is over. Of its runs, which come and go by themselves, nobody was told one by one."""
+    experiment = search.experiment
+    who = [experiment.created_by] if actor != experiment.created_by else []
+    told = [f"The search {isolated(experiment.name)} has ended: {search.reason}"]
+    if best is not None:
+        values = ", ".join(f"{name} {value}" for name, value in best.values.items())
+        told.append(f"Best: {metric} {best.result:.6g} with {values} (run {best.run_id}).")
+    run = best.run if best is not None else None
+    _tell(who, NotificationKind.SEARCH, " ".join(told), run=run, project=experiment.project, now=now)
+
+
+def _is_trial(run: TrainingRun) -> bool:
+    return SearchTrial.objects.filter(run=run).exists()
 
 
 def notify_mention(run: TrainingRun, people: Iterable[User], *, text: str, by: User, now: dt.datetime) -> None:

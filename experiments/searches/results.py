@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 from experiments.files import runfiles
-from experiments.models import Metric, MetricSeries, TrainingRun
-from experiments.searches import falling_behind
+from experiments.models import Metric, MetricSeries, SearchTrial, TrainingRun
+from experiments.searches import choosing, falling_behind
 from experiments.searches.curve_names import curve_of
 from experiments.searches.falling_behind import Course
 from experiments.searches.wishes import Wishes
@@ -25,6 +26,12 @@ MOST_POINTS = 100_000  # of a curve that are looked at
 def result(run: TrainingRun, wanted: Wishes) -> float | None:
     """None where it came to none."""
     return _of_curve(run, wanted) if wanted.from_curves else _of_file(run, wanted)
+
+
+def best(trials: Sequence[SearchTrial], wanted: Wishes) -> SearchTrial | None:
+    """None while none has come to a result."""
+    place = choosing.best(wanted, [choosing.Tried(each.values, each.settled, each.result) for each in trials])
+    return None if place is None else trials[place]
 
 
 def curve(run: TrainingRun, wanted: Wishes) -> MetricSeries | None:

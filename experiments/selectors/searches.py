@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.models import Experiment, Search, SearchTrial
-from experiments.searches import choosing, specs
-from experiments.searches.choosing import Tried
+from experiments.searches import choosing, results, specs
 from experiments.searches.parameter_values import as_text
 from experiments.searches.wishes import Wishes
 
@@ -43,5 +42,4 @@ def of_experiment(experiment: Experiment) -> SearchFacts | None:
 
 def facts(search: Search) -> SearchFacts:
     wanted, trials = specs.parse(search.spec), list(search.trials.select_related("run"))
-    best = choosing.best(wanted, [Tried(each.values, each.settled, each.result) for each in trials])
-    return SearchFacts(search, wanted, trials, choosing.most_runs(wanted), None if best is None else trials[best])
+    return SearchFacts(search, wanted, trials, choosing.most_runs(wanted), results.best(trials, wanted))

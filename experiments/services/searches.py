@@ -17,7 +17,8 @@ from experiments.definitions.arguments import with_value
 from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import DefinitionVersion, Experiment, Project, Search, SearchTrial, TrainingRun, User
-from experiments.searches import choosing, specs, studio_spec
+from experiments.notifications import rules
+from experiments.searches import choosing, results, specs, studio_spec
 from experiments.searches.choosing import Choice
 from experiments.searches.falling_behind import Course
 from experiments.searches.wishes import Wishes, WrongWishes
@@ -146,14 +147,21 @@ def end_early(trial: SearchTrial, *, by: User, why: str, now: dt.datetime) -> No
             trial.ended_early = True
 
 
-def close_search(search: Search, *, state: str, reason: str, now: dt.datetime) -> None:
-    Search.objects.filter(pk=search.pk, ended_at=None).update(ended_at=now, state=state, reason=reason[:REASON_LIMIT])
-    notify.changed(f"experiment-{search.experiment_id}", "runs")
+def close_search(search: Search, *, state: str, reason: str, now: dt.datetime, actor: User | None = None) -> None:
+    """Once, whoever comes first; its person is told."""
+    with transaction.atomic():
+        ends = {"ended_at": now, "state": state, "reason": reason[:REASON_LIMIT]}
+        if not Search.objects.filter(pk=search.pk, ended_at=None).update(**ends):
+            return
+        search.refresh_from_db()
+        wanted, trials = specs.parse(search.spec), list(search.trials.select_related("run__experiment"))
+        rules.notify_search(search, best=results.best(trials, wanted), metric=wanted.metric, now=now, actor=actor)
+        notify.changed(f"experiment-{search.experiment_id}", "runs")
 
 
 def stop_search(search: Search, *, by: User, now: dt.datetime) -> None:
     """No trial is begun any more, and those that run are stopped. Harmless on one that has ended."""
-    close_search(search, state=Search.State.STOPPED, reason=f"Stopped by {by.username}.", now=now)
+    close_search(search, state=Search.State.STOPPED, reason=f"Stopped by {by.username}.", now=now, actor=by)
     stop_trials(search, by=by, why="its search was stopped", now=now)
 
 

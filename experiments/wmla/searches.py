@@ -20,7 +20,7 @@ from django.utils import timezone
 from experiments import access, services
 from experiments.errors import DomainError
 from experiments.models import RunState, Search, SearchTrial, TrainingRun, User
-from experiments.searches import choosing, specs, wishes, wmla_spec
+from experiments.searches import choosing, results, specs, wishes, wmla_spec
 from experiments.services import searches as verbs
 from experiments.views.responses import person
 from experiments.wmla import answers, sent_code, submissions
@@ -174,7 +174,7 @@ def described(search: Search, request: HttpRequest) -> dict[str, object]:
     wanted, trials = specs.parse(search.spec), list(search.trials.select_related("run"))
     rows = [_trial(each, wanted) for each in trials]
     states = [str(row["state"]) for row in rows]
-    best = choosing.best(wanted, [choosing.Tried(each.values, each.settled, each.result) for each in trials])
+    best = results.best(trials, wanted)
     ended = search.ended_at or timezone.now()
     said: dict[str, object] = {
         "hpoName": name_of(search),
@@ -192,7 +192,7 @@ def described(search: Search, request: HttpRequest) -> dict[str, object]:
         "reason": search.reason,
         "url": request.build_absolute_uri(f"/experiments/{search.experiment_id}/"),
     }
-    return said if best is None else {**said, "best": rows[best]}
+    return said if best is None else {**said, "best": rows[trials.index(best)]}
 
 
 def _state(search: Search, states: list[str]) -> str:

@@ -11,9 +11,22 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.models import DefinitionVersion, Experiment, Metric, MetricSeries, Node, Project, RunState, Search, TrainingRun, User
+from experiments.models import (
+    DefinitionVersion,
+    Experiment,
+    Metric,
+    MetricSeries,
+    Node,
+    Notification,
+    Project,
+    RunState,
+    Search,
+    TrainingRun,
+    User,
+)
 from experiments.runs import states
 from experiments.searches import advancing
+from experiments.services import searches as verbs
 from tests import cast
 from tests.conftest import SentMessages
 from tests.web import api, wmla
@@ -255,3 +268,27 @@ def test_a_run_that_somebody_stops_did_not_fall_behind(
     advancing.advance_all(NOW)
     trial = Search.objects.get().trials.get(run=bad)
     assert (trial.settled, trial.ended_early, trial.result) == (True, False, None)
+
+
+def told(person: User) -> list[tuple[str, str]]:
+    return list(Notification.objects.filter(person=person).exclude(kind="project.member").order_by("pk").values_list("kind", "text"))
+
+
+def test_its_person_is_told_once_that_it_has_ended_and_not_of_each_run(
+    project: Project, alice: User, bob: User, version: DefinitionVersion, as_: As, home: Any
+) -> None:
+    create(as_(bob), project, versions=[version.pk], **{**ASKED, "parameters": "lr = 0.1, 0.2", "trials": "3", "at_once": "1"})
+    for loss, state in ((0.5, RunState.COMPLETED), (0.25, RunState.COMPLETED), (0.1, RunState.FAILED)):
+        finish(live()[0], state=state, loss=loss)
+        advancing.advance_all(NOW)
+    best = Search.objects.get().trials.get(place=1)
+    said = f"Best: test loss 0.25 with lr {best.values['lr']} (run {best.run_id})."
+    assert told(bob) == [("search.ended", f"The search first try has ended: All of its trials have ended. {said}")]
+    create(as_(bob), project, versions=[version.pk], **{**ASKED, "name": "second"})
+    second = Search.objects.latest("pk")
+    verbs.stop_search(second, by=bob, now=NOW)
+    assert len(told(bob)) == 1, "who ends it knows"
+    create(as_(bob), project, versions=[version.pk], **{**ASKED, "name": "third"})
+    verbs.stop_search(Search.objects.latest("pk"), by=alice, now=NOW)
+    assert [kind for kind, _ in told(bob)] == ["search.ended", "search.ended", "run.stopped"]
+    assert told(bob)[1][1] == "The search third has ended: Stopped by alice."
