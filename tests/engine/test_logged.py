@@ -10,6 +10,7 @@ import pytest
 from tests.engine.harness import until_gone
 from tests.engine.scripts import SMALL
 from training_runtime import media
+from training_runtime.elastic.script_logs import logged as follower
 from training_runtime.elastic.script_logs.logged import MEASURED, PLACE, ScriptMetrics
 from training_runtime.journal_writer import Writer
 
@@ -232,3 +233,48 @@ def test_what_a_run_that_the_engine_measures_printed_is_no_figure_for_the_next_d
     assert not ScriptMetrics(tmp_path, tmp_path, writer).write_to_journal(all_of_it=True)
     (tmp_path / "checkpoint" / MEASURED).unlink()
     assert ScriptMetrics(tmp_path, tmp_path, writer).write_to_journal(all_of_it=True)
+
+
+@pytest.fixture
+def beside_a_file(tmp_path):
+    """(folder, writer) of a script that prints a loss and has an event file without a figure."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    log = tmp_path / "log" / "driver" / "console.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch 1 loss 0.5\n")
+    with SummaryWriter(str(tmp_path / "runs")) as writer:
+        writer.add_text("settings", "lr 0.1")
+        yield tmp_path, writer
+
+
+def told(folder, **options):
+    """The figures that a driver tells which looks once, after all drivers before it."""
+    metrics = ScriptMetrics(folder, folder, Writer(folder / "journal.jsonl", run=7))
+    metrics.write_to_journal(**options)
+    metrics.keep_place()
+    return metrics.latest
+
+
+def test_event_files_without_a_figure_leave_the_curves_to_what_is_printed(beside_a_file):
+    folder, _ = beside_a_file
+    assert told(folder) == {}, "the file may have figures yet"
+    assert told(folder, all_of_it=True) == {"train loss": 0.5}, "and what was held back is not lost with a driver"
+    assert told(folder, all_of_it=True) == {}
+
+
+def test_event_files_without_a_figure_are_not_waited_for_for_ever(beside_a_file, monkeypatch):
+    folder, _ = beside_a_file
+    monkeypatch.setattr(follower, "FILES_WAIT_S", 0.0)
+    assert told(folder) == {"train loss": 0.5}
+
+
+def test_the_first_figure_in_an_event_file_ends_what_is_told_of_printed_lines(beside_a_file):
+    folder, writer = beside_a_file
+    assert told(folder) == {}
+    writer.add_scalar("Loss/val", 0.25, 3)
+    writer.flush()
+    assert told(folder, all_of_it=True) == {"test Loss/val": 0.25}
+    with (folder / "log/driver/console.log").open("a") as log:
+        log.write("epoch 2 loss 0.125\n")
+    assert told(folder, all_of_it=True) == {}, "a driver after this one knows that the file has figures"

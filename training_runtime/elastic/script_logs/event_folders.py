@@ -49,11 +49,12 @@ class NewEvents:
 
 
 class EventFolders:
-    """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it."""
+    """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it, and `has_figures`:
+    whether there were figures in any."""
 
-    def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
+    def __init__(self, root: Path, offsets: Mapping[str, int], *, has_figures: bool = False) -> None:
         self._root = root
-        self.offsets = dict(offsets)
+        self.offsets, self.has_figures = dict(offsets), has_figures
         self._of_before = frozenset(offsets)
         self._owners: dict[tuple[str, str], Path] = {}
         self._told: set[tuple[str, str]] = set()
@@ -70,6 +71,7 @@ class EventFolders:
                 self._add_chunk(path, chunk, found)
                 if not all_of_it:
                     break
+        self.has_figures = self.has_figures or bool(found.figures)
         return found
 
     def _scan(self, now: float) -> None:

@@ -31,6 +31,8 @@ MEASURED = ".engine-measures"  # an empty file beside it
 LOOK_S = 0.25
 MOST_BYTES = 1 << 20  # at a time; a longer line is passed over
 MOST_STEPS = 2**63 - 1  # that the database can hold
+FILES_WAIT_S = 30.0  # for the first figure of files that have none yet, before what is printed counts
+MOST_HELD = 10_000  # figures that are held back meanwhile
 _NUMBERS = (2, 3)  # the types of values that are numbers
 
 
@@ -48,10 +50,12 @@ class ScriptMetrics:
         self._lock = threading.Lock()  # over the two that `figures` changes too
         self._sent = False  # something was, by `figures` or `note`
         self._has_figures = False  # by `figures`
-        self._offset, offsets, printed = self._recall()
-        self._events = EventFolders(result_dir, offsets)
+        self._offset, offsets, printed, has_figures = self._recall()
+        self._events = EventFolders(result_dir, offsets, has_figures=has_figures)
         self._media = MediaList(result_dir)
-        self._printed = PrintedFigures(result_dir, printed)
+        self._printed, self._printed_until = PrintedFigures(result_dir, printed), printed
+        self._held: list[Figure] = []
+        self._held_since = float("-inf")
         self._measured = self._place.with_name(MEASURED).exists()  # a driver after the first knows before the script has come so far
 
     @property
@@ -105,15 +109,17 @@ class ScriptMetrics:
         with suppress(OSError):  # then some is told again
             self._place.parent.mkdir(exist_ok=True)
             beside = self._place.with_name(f"{self._place.name}.new")
-            beside.write_text(json.dumps({FILE_NAME: self._offset, "events": self._events.offsets, "printed": self._printed.offsets}))
+            kept = {FILE_NAME: self._offset, "events": self._events.offsets, "printed": self._printed_until}
+            beside.write_text(json.dumps({**kept, "has_figures": self._events.has_figures}))
             beside.replace(self._place)
 
-    def _recall(self) -> tuple[int, dict[str, int], dict[str, int]]:
-        """Offsets in the file; in event files and in logs by path."""
+    def _recall(self) -> tuple[int, dict[str, int], dict[str, int], bool]:
+        """Offsets in the file; in event files and in logs by path; whether event files had figures."""
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             kept = json.loads(self._place.read_text())
-            return max(0, int(kept[FILE_NAME])), _offsets(kept["events"]), _offsets(kept.get("printed", {}))
-        return 0, {}, {}
+            events = _offsets(kept["events"])
+            return max(0, int(kept[FILE_NAME])), events, _offsets(kept.get("printed", {})), bool(kept.get("has_figures", events))
+        return 0, {}, {}, False
 
     def _take_events(self, *, all_of_it: bool) -> bool:
         found = self._events.read(now=self._looked, all_of_it=all_of_it)
@@ -130,10 +136,25 @@ class ScriptMetrics:
         if self._measured or not (all_of_it or self._printed.due(self._looked)):
             return False
         printed = self._printed.read(now=self._looked, all_of_it=all_of_it)
-        found = not (self._offset or self._events.offsets or self._has_figures) and self._tell_of(printed)
+        found = self._tell_of(self._that_count(printed, all_of_it=all_of_it))
         if progress := self._printed.progress(now=self._looked, all_of_it=all_of_it):
             self._writer.write(progress)
         return found or progress is not None
+
+    def _that_count(self, printed: list[Figure], *, all_of_it: bool) -> list[Figure]:
+        """Those of what is printed that can be told: none where something else has figures. Event files and tables that have none yet are
+        waited for, and for ever have none where a script writes pictures or settings there."""
+        if self._offset or self._events.has_figures or self._has_figures:
+            self._held, self._printed_until = [], dict(self._printed.offsets)
+            return []
+        if not self._held and printed:
+            self._held_since = self._looked
+        self._held += printed
+        waits = self._events.offsets and self._looked < self._held_since + FILES_WAIT_S and len(self._held) < MOST_HELD
+        if self._held and waits and not all_of_it:
+            return []
+        told, self._held, self._printed_until = self._held, [], dict(self._printed.offsets)
+        return told
 
     def _tell_of(self, figures: list[Figure]) -> bool:
         lines: dict[tuple[Group, int], list[Figure]] = {}
