@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_PIECES = re.compile(r"\r?\n|\r|\x1b\[([0-9;?]*)([ -/]*[@-~])|\x1b.?|[^\r\n\x1b]+")
-_MOVED = re.compile(r"[\r\x1b]")
+_PIECES = re.compile(r"\r?\n|\r|\x08+|\x1b\[([0-9;?]*)([ -/]*[@-~])|\x1b.?|[^\r\n\x08\x1b]+")
+_MOVED = re.compile(r"[\r\x08\x1b]")
+LONGEST_OVERWRITTEN = 4096  # characters of a row in which the cursor goes back
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,12 @@ class Screen:
 
 
 def render_screen(text: str) -> Screen:
-    """Carriage returns write a line again, the cursor goes up and down as tqdm moves it, colours and other sequences are dropped."""
+    """Carriage returns write a line again, backspaces a part of it, the cursor goes up and down as tqdm moves it, colours and other
+    sequences are dropped."""
     if not _MOVED.search(text):
         return Screen(text)
     rows: list[list[str]] = [[]]  # of pieces: a line of very many colours is not copied for each
-    row, anew = 0, False
+    row, anew, back = 0, False, 0
     for found in _PIECES.finditer(text):
         piece, final = found.group(), found[2]
         if piece[-1] == "\n":
@@ -39,12 +41,29 @@ def render_screen(text: str) -> Screen:
         elif final == "K":
             if anew or found[1] == "2":
                 rows[row] = []
+        elif piece[0] == "\b":
+            back = len(piece)
+            continue
         elif piece[0] != "\x1b":
             if anew:
                 rows[row] = []
-            rows[row].append(piece)
+            if back:
+                rows[row] = _overwritten(rows[row], back, piece)
+            else:
+                rows[row].append(piece)
             anew = False
+        back = 0
     return Screen("\n".join("".join(each).rstrip(" ") for each in rows), len(rows) - 1 - row)
+
+
+def _overwritten(pieces: list[str], back: int, piece: str) -> list[str]:
+    """The row after `piece` was written `back` characters before its end."""
+    if len(pieces) > LONGEST_OVERWRITTEN or sum(map(len, pieces)) > LONGEST_OVERWRITTEN:
+        pieces.append(piece)
+        return pieces
+    row = "".join(pieces)
+    at = max(0, len(row) - back)
+    return [row[:at] + piece + row[at + len(piece) :]]
 
 
 def line(text: str) -> str:

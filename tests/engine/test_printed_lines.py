@@ -134,9 +134,42 @@ def test_an_interrupted_script_that_goes_on_in_a_later_epoch_is_as_far_as_it_say
     assert read("Train Epoch: 3 [640/6000 (11%)]\tLoss: 1.5") == [("train", "Loss", 12640, 1.5)]
 
 
+def test_a_bar_of_an_epochs_other_batches_is_one_of_a_test():
+    bar = " [==>...]  Step: {}ms | Tot: 1s9ms | Loss: {} | Acc: {}% (3/64)\b\b\b {} "
+    assert read(
+        *("Epoch: 0", bar.format(74, 2.5, 4.5, "1/2"), bar.format(7, 2.0, 5.5, "2/2"), bar.format(9, 1.5, 6.5, "1/4")),
+        *("Epoch: 1", bar.format(74, 1.25, 7.5, "1/2")),
+    ) == [
+        *(("train", "Loss", 1, 2.5), ("train", "Acc", 1, 4.5), ("train", "Loss", 2, 2.0), ("train", "Acc", 2, 5.5)),
+        *(("test", "Loss", 2, 1.5), ("test", "Acc", 2, 6.5), ("train", "Loss", 3, 1.25), ("train", "Acc", 3, 7.5)),
+    ]
+    both = "Epoch 1", "3/5 loss: 0.5", "1/9 loss: 0.25"
+    assert [each[0] for each in read(*both)] == ["train", "train"], "the epoch was not through"
+
+
+def test_columns_under_their_names_are_read():
+    assert read(
+        "epoch     train_loss  valid_loss  accuracy  time    ",
+        "0         2.5         2.25        0.125     00:01   ",
+        "1         1.5         1.25        0.5       00:01   ",
+        "1 of 3 files",
+    ) == [
+        *(("train", "train_loss", 0, 2.5), ("test", "valid_loss", 0, 2.25), ("test", "accuracy", 0, 0.125)),
+        *(("train", "train_loss", 1, 1.5), ("test", "valid_loss", 1, 1.25), ("test", "accuracy", 1, 0.5)),
+    ]
+    assert read(
+        "  epoch    train_loss    valid_acc     dur",
+        "-------  ------------  -----------  ------",
+        "      1        \x1b[36m0.5\x1b[0m       \x1b[32m0.75\x1b[0m  0.12",
+    ) == [("train", "train_loss", 1, 0.5), ("test", "valid_acc", 1, 0.75)]
+    assert read("step | loss", "40 | nan", "80 | 0.5")[1] == ("train", "loss", 80, 0.5)
+    assert read("epoch of the war", "3 4 5 6") == read("step by step", "1 2 3") == []
+
+
 @pytest.mark.parametrize(
     ("line", "figures"),
     [
+        ("Epoch 3 Accuracy: 92.5% (185/200)", [("train", "Accuracy", 3, 92.5)]),
         ("step 0: train loss 4.2874, val loss 4.2823", [("train", "train loss", 0, 4.2874), ("test", "val loss", 0, 4.2823)]),
         ("iter 10: loss 3.5, time 10.00ms, mfu -100.00%", [("train", "loss", 10, 3.5), ("train", "mfu", 10, -100)]),
         ("[Epoch 0/200] [Batch 10/938] [D loss: 0.75] [G loss: 0.5]", [("train", "D loss", 10, 0.75), ("train", "G loss", 10, 0.5)]),

@@ -135,6 +135,7 @@ def test_what_is_typed_in_a_field_comes_back_and_makes_as_many_runs(typed: str, 
 def test_a_log_stands_as_on_a_terminal_whatever_pieces_it_comes_in(call: Call) -> None:
     draw = random.Random(11)
     parts = ["epoch 1\n", "\r 10%|#   |", "\r 50%|##  |", "\x1b[A", "\x1b[B", "\x1b[K", "\x1b[31mred\x1b[0m", "\r\n", "done", "\n"]
+    parts += ["\b\b", "\b" * 9, "x"]
     for _ in range(40):
         text = "".join(draw.choice(parts) for _ in range(draw.randrange(1, 12)))
         seen = call("terminal.js", "(m, text) => m.write([''], 0, text)", text)

@@ -267,6 +267,9 @@ def test_a_new_workers_log_appears_among_the_names(studio: Seeded, as_: As) -> N
         ("a\x1b[A\x1b[99Bb", "ab", 0),
         ("\rgone\x1b[2Kleft", "left", 0),
         ("broken \x1b", "broken", 0),
+        (" [=>...] loss 2\b\b\b\b\b\b\b 1/8 \r", " [=>...] 1/8  2", 0),
+        ("10%\b\b\b20%\n", "20%\n", 0),
+        ("\b\bab\b\b\bc", "cb", 0),
     ],
 )
 def test_a_log_is_shown_as_it_stands_on_a_terminal(text: str, stands: str, up: int) -> None:
@@ -276,6 +279,7 @@ def test_a_log_is_shown_as_it_stands_on_a_terminal(text: str, stands: str, up: i
 def test_a_log_that_is_made_to_be_slow_is_shown_all_the_same() -> None:
     assert terminal.render_screen("\r" * 300_000 + "x") == terminal.Screen("x")
     assert terminal.render_screen("\x1b[1mx" * 50_000) == terminal.Screen("x" * 50_000)
+    assert len(terminal.render_screen("x" * 4000 + "\bxx" * 50_000).text) > 50_000
 
 
 def test_a_progress_bar_is_one_line_of_the_log_and_all_of_it_in_the_download(studio: Seeded, as_: As) -> None:

@@ -29,7 +29,7 @@ _EPOCH = re.compile(
 )
 _COUNTS = [
     re.compile(
-        rf"\b(?:{words})\b[\s:=#\[(|]{{0,8}}(?P<at>\d{{1,18}})(?![.\d])(?:\s{{0,3}}(?:/|of)\s{{0,4}}(?P<of>\d{{1,18}}))?[\])]?",
+        rf"\b(?:{words})\b[\s:=#\[(|]{{0,8}}(?P<at>\d{{1,18}})(?![.\d]|\s?[a-z]{{0,2}}s\b|[a-z])(?:\s{{0,3}}(?:/|of)\s{{0,4}}(?P<of>\d{{1,18}}))?[\])]?",
         re.IGNORECASE,
     )
     for words in ("global[_ ]step|num_updates", "steps?|episode|round", "iter(?:ation)?s?", "batch|minibatch|update")
@@ -54,9 +54,10 @@ _MEASURES = frozenset(
 _COMPANIONS = frozenset({"lr", "rate", "norm", "gnorm", "mfu", "temperature", "epsilon", "beta"})
 _ASIDE = frozenset(
     """time times timestamp eta elapsed sec secs second seconds ms min date data seed rank gpu mem memory size pid epoch epochs step steps
-    iter iters iteration iterations batch batches world total num""".split()  # noqa: SIM905
+    iter iters iteration iterations batch batches world total num dur duration""".split()  # noqa: SIM905
 )
 _TRAINING = frozenset({"train", "training"})
+_COLUMN_OF_STEPS = frozenset({"epoch", "step", "iter", "iteration"})
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,39 @@ class _Pair:
         return value
 
 
+@dataclass(frozen=True)
+class _Table:
+    """Lines below names of columns, as fast.ai and skorch print them: the first column counts."""
+
+    names: tuple[str, ...]
+
+    @staticmethod
+    def below(text: str) -> _Table | None:
+        """The one that this line is the head of."""
+        names = tuple(text.replace("|", " ").split())
+        if (
+            len(names) < 2
+            or names[0].lower() not in _COLUMN_OF_STEPS
+            or not all(re.fullmatch(r"[A-Za-z][\w@/.-]{0,60}", each) for each in names)
+        ):
+            return None
+        return _Table(names) if any(_words(name) & _MEASURES for name in names[1:]) else None
+
+    def row(self, text: str) -> tuple[int, list[tuple[Group, str, float]]] | None:
+        """(what the first column says, group, name and value of each figure); None where the line is no row. What stands right of a test
+        figure and says nothing else is one too."""
+        cells = text.replace("|", " ").split()
+        if len(cells) != len(self.names) or not re.fullmatch(r"\d{1,9}", cells[0]):
+            return None
+        found: list[tuple[Group, str, float]] = []
+        group: Group = "train"
+        for name, cell in zip(self.names[1:], cells[1:], strict=True):
+            group = _group_said(name) or group
+            if re.fullmatch(rf"{_NUMBER}|[-+]?(?:nan|inf)", cell, re.IGNORECASE) and not _words(name) & _ASIDE:
+                found.append((group, name, float(cell)))
+        return int(cells[0]), found
+
+
 @dataclass
 class _Pass:
     """Over the data, again and again: `base` is where the current one began, `at` how far the last line was."""
@@ -131,12 +165,16 @@ class PrintedLines:
     _passes: dict[int | None, _Pass] = field(default_factory=dict)
     _last: int | None = None  # the length of the pass that was told of last
     _is_counted: bool = False  # some line said where in an epoch it is
+    _table: _Table | None = None  # whose rows may come
 
     def add(self, text: str) -> list[PrintedValue]:
         """The figures of a line; none where it has none."""
         text = _ESCAPES.sub("", text[:LONGEST_DRAWN])
+        self._table = _Table.below(text) or self._table
         if len(text) > LONGEST_LINE or (not any(map(str.isdigit, text)) and _group_said(text) is None) or _COMPLAINT.match(text):
             return []
+        if (row := self._row(text)) is not None:
+            return row
         text = _CLOCK.sub(" | ", _WRAPPED.sub(r"\1", text))
         position, rest = position_of(text)
         pairs = _pairs(rest)
@@ -145,12 +183,35 @@ class PrintedLines:
             return []
         self._note_epoch(position.epoch)
         said = _group_said(rest[: pairs[0].at])
-        groups = [_group_said(pair.name) or said or ("train" if position.is_known else self._group) for pair in pairs]
+        groups = [_group_said(pair.name) or said or self._group_unsaid(position) for pair in pairs]
         step = self._step_of(position, is_test="train" not in groups)
         if step is None:
             return []
         self._group = groups[-1]
         return [PrintedValue(group, pair.name, step, pair.value(group)) for pair, group in zip(pairs, groups, strict=True)]
+
+    def _row(self, text: str) -> list[PrintedValue] | None:
+        """None where the line is no row of the table that was begun last."""
+        found = self._table.row(text) if self._table else None
+        if found is None:
+            return None
+        at, values = found
+        if self._table and self._table.names[0].lower() == "epoch":
+            self._note_epoch(at)
+            at = self._at_end_of(at)
+        self._step = at
+        return [PrintedValue(group, name, at, value) for group, name, value in values]
+
+    def _group_unsaid(self, position: Position) -> Group:
+        """Of a figure that does not say it itself. When the epoch's batches are through, others in another number are those of a test, as
+        where a script draws the same bar for both."""
+        if not position.is_known:
+            return self._group
+        trained = self._passes.get(self._last) if self._last and position.of and position.epoch is None else None
+        is_through = (
+            trained is not None and trained.epoch is not None and trained.epoch == self._epoch and trained.at >= (self._last or 0) - 1
+        )
+        return "test" if is_through and position.of != self._last else "train"
 
     def _note_epoch(self, epoch: int | None) -> None:
         if epoch is not None:
@@ -232,8 +293,10 @@ def _is_after(text: str, start: int) -> bool:
 
 
 def _is_share(text: str, found: re.Match[str]) -> bool:
-    """And no figure itself: "Accuracy: 9842/10000"."""
-    before = re.search(r"([A-Za-z]+)\s{0,3}[:=]?\s{0,3}\Z", text[max(0, found.start() - 40) : found.start()])
+    """And no figure itself: "Accuracy: 9842/10000", "Acc: 98.4% (9842/10000)"."""
+    before = re.search(
+        r"([A-Za-z]+)\s{0,3}[:=]?\s{0,3}(?:[\d.]{1,20}\s?%?\s{0,3}\(\s?)?\Z", text[max(0, found.start() - 60) : found.start()]
+    )
     return int(found["at"]) <= int(found["of"]) and not (before and before[1].lower() in _MEASURES)
 
 
