@@ -13,17 +13,18 @@ from edt_client.operations import PAGE, definitions, object_of, pages
 from edt_client.things import Definition, Import, Project, Version, read
 
 WHOLE_BYTES = 8 << 20  # code up to this size goes with its form
+BY_CODE = "by_code"  # the type of training that the code asks for
 
 
 def save_code(project: int, name: str, zip_: bytes, attributes: Mapping[str, str]) -> Operation[tuple[Version, bool]]:
     """The version of the definition of this name whose code and attributes are these, and whether it was made for that.
 
-    The newest version is taken again where it is the same.
+    The newest version is taken again where it is the same; with a type BY_CODE, whatever its type is.
     """
     found = yield from definitions(project, name=name)
     before = found[0].version if found else None
     same = before is not None and before.sha256 == hashlib.sha256(zip_).hexdigest()
-    if before is not None and same and all(str(getattr(before, key, value)) == value for key, value in attributes.items()):
+    if before is not None and same and all(value in (BY_CODE, str(getattr(before, key, value))) for key, value in attributes.items()):
         return before, False
     fields, file = dict(attributes), None if same else (f"{name}.zip", zip_)
     if file is not None and len(zip_) > WHOLE_BYTES:

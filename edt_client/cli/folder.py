@@ -27,7 +27,7 @@ def options(command: Any) -> Any:
             click.option("--name", default="", help="Of the run."),
             click.option("--definition", default="", help="Name of the training definition. Default: the folder's."),
             click.option("--slots", type=click.IntRange(1, 4096), help="The most that it uses."),
-            click.option("--type", "kind", type=click.Choice(list(TYPES)), default="elastic", show_default=True),
+            click.option("--type", "kind", type=click.Choice(list(TYPES)), help="Default: what the script asks for."),
             click.option("--network", is_flag=True, help="Its script reaches the internet."),
             click.option("--data", default="", help="A data asset of the project: NAME, its newest version; NAME@2; or a number."),
             click.option("--source-folder", default="", help="A folder in that data, or in the data that everybody shares."),
@@ -112,7 +112,7 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
     project = project_for(studio, said["project"])
     attributes = {
         "command": script,
-        "distributed": TYPES[said["kind"]],
+        "distributed": TYPES[said["kind"]] if said["kind"] else sending.BY_CODE,
         "network": "outward" if said["network"] else "none",
         **({"max_slots": str(said["slots"])} if said["slots"] else {}),
     }
@@ -120,7 +120,8 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
     if not as_json:
         files = "1 file" if len(packed.files) == 1 else f"{len(packed.files)} files"
         sent = f"{files}, {max(1, len(packed.zip) >> 10)} KiB" if new else "not sent: as it was"
-        click.echo(f"{version.name} v{version.number} in {project.name} ({sent})", err=True)
+        kind = next(kind for kind, value in TYPES.items() if value == version.distributed)
+        click.echo(f"{version.name} v{version.number} in {project.name} ({sent}; type {kind})", err=True)
     common = {
         "name": said["name"],
         "data": _data(studio, project.id, said["data"]),

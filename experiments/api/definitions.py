@@ -70,8 +70,9 @@ class Definition(Schema):
 
 
 class Attributes(Body):
-    """`device`: any, gpu or cpu; `distributed`: elastic, torchrun_elastic, torchrun or single; `max_slots`: left out, as usual for that;
-    `packages`: own, studio, or named:ID; `network`: none or outward; `upload`: the number of code that has arrived in pieces."""
+    """`device`: any, gpu or cpu; `distributed`: elastic, torchrun_elastic, torchrun, single, or by_code, as its code asks for;
+    `max_slots`: left out, as usual for that; `packages`: own, studio, or named:ID; `network`: none or outward; `upload`: the number of
+    code that has arrived in pieces."""
 
     command: str = ""
     framework: str = "pytorch"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 EXACT = "exact"
@@ -13,6 +13,7 @@ NAMES = {
     "accelerate": "Accelerate",
     "deepspeed": "DeepSpeed",
     "ddp": "DistributedDataParallel",
+    "ddp_alone": "DistributedDataParallel",  # if at all, or in processes that it starts itself
     "loop": "a loop of its own",
 }
 _PACKAGES = {"lightning": "lightning", "pytorch_lightning": "lightning", "lightning_fabric": "lightning", "deepspeed": "deepspeed"}
@@ -31,6 +32,8 @@ ONE_PROCESS = (
     "the script trains in one process that sees no GPU, whatever slots it has. As “Single process” it has the GPUs of one machine."
 )
 _WORDS = {"elastic": OWN_STEPS, "torchrun_elastic": STARTED_AGAIN}  # by the type of training
+_TYPES = {EXACT: "elastic", "deepspeed": "torchrun", "ddp": "torchrun"}  # of others, as of what is no training at all: one process
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def read(source: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     packages, names = _used(tree)
-    if packages & {"fabric_model", "pyedt", "keras"} or ("edt" in packages and "elastic" in names):
+    if packages & {"fabric_model", "pyedt"} or ("edt" in packages and "elastic" in names):
         return EXACT
     for package, kind in _PACKAGES.items():
         if package in packages and names & {"Trainer", "Fabric", "LightningCLI", "initialize"}:
@@ -61,11 +64,11 @@ def read(source: str) -> str:
         if package in packages and any(name.endswith(ends) for name in names):
             return "transformers" if package == "trl" else package
     if names & {"DistributedDataParallel", "DDP", "init_process_group"}:
-        return "ddp"
+        return "ddp_alone" if names & {"spawn", "start_processes"} or _is_optional(tree) else "ddp"
     return "loop" if "torch" in packages and "backward" in names else ""
 
 
-def _used(tree: ast.Module) -> tuple[set[str], set[str]]:
+def _used(tree: ast.AST) -> tuple[set[str], set[str]]:
     """(packages that are imported, names that are called or imported)"""
     packages, names = set[str](), set[str]()
     for node in ast.walk(tree):
@@ -78,6 +81,28 @@ def _used(tree: ast.Module) -> tuple[set[str], set[str]]:
             names |= {node.func.attr} if isinstance(node.func, ast.Attribute) else set()
             names |= {node.func.id} if isinstance(node.func, ast.Name) else set()
     return packages, names
+
+
+def _is_optional(tree: ast.Module) -> bool:
+    """Whether the script joins the other processes only under some condition, or looks whether there are any."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and any("init_process_group" in _used(each)[1] for each in (*node.body, *node.orelse)):
+            return True
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and node.left.value in _RANKS:
+            return True
+    return False
+
+
+def wanted_type(found: Mapping[str, str], script: str, *, is_launched: bool, scripts: Sequence[str]) -> str:
+    """The type of training that code asks for of which nobody has said another. `found`: by path, by whom it trains; `script`: that of the
+    command, if there is one, and `is_launched`: PyTorch's launcher is to start it; `scripts`: all files, of which some may not be read."""
+    if is_launched:
+        return "torchrun"
+    kinds = [kind for kind in found.values() if kind]
+    kind = found.get(script, "") or next((each for each in (EXACT, *NAMES) if each in kinds), "")
+    if not kind and set(scripts) - set(found):
+        return "elastic"
+    return _TYPES.get(kind, "single")
 
 
 def note(distributed: str, found: Mapping[str, str]) -> str:

@@ -9,13 +9,13 @@ from django import forms
 from experiments.definitions import gitcode
 from experiments.forms.sent_once import RequestForm
 from experiments.models import DefinitionVersion, NamedEnvironment, TrainingDefinition
-from experiments.models.definitions import MAX_SLOTS_LIMIT, NAMED, usual_slots
+from experiments.models.definitions import BY_CODE, MAX_SLOTS_LIMIT, NAMED, usual_slots
 
 FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
 NO_CODE = "Choose a .zip, .tar, .tar.gz or .py file with the model code, or give the address of a git repository."
 TYPES = (
-    "Elastic is for FabricModel and loops of edt.elastic. torchrun runs scripts that are written for torch.distributed and keep "
-    "checkpoints of their own. A single process is one process that sees the GPUs of all its slots."
+    "Unless you choose, it is found in the script. Elastic is for FabricModel and loops of edt.elastic. torchrun runs scripts that are "
+    "written for torch.distributed and keep checkpoints of their own. A single process is one process that sees the GPUs of all its slots."
 )
 
 
@@ -32,7 +32,9 @@ class AttributesForm(RequestForm):
         widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     device = forms.ChoiceField(label="Device per slot", choices=DefinitionVersion.Device.choices)
-    distributed = forms.ChoiceField(label="Distributed training type", choices=DefinitionVersion.Distributed.choices, help_text=TYPES)
+    distributed = forms.ChoiceField(
+        label="Distributed training type", choices=[(BY_CODE, "As the code says"), *DefinitionVersion.Distributed.choices], help_text=TYPES
+    )
     max_slots = forms.IntegerField(
         label="Maximum number of slots",
         required=False,

@@ -154,6 +154,9 @@ class DefinitionVersion(models.Model):
 TORCHRUN = (DefinitionVersion.Distributed.TORCHRUN_ELASTIC, DefinitionVersion.Distributed.TORCHRUN)
 
 
+BY_CODE = "by_code"  # said of a version that is to be made: it gets the type that its code asks for
+
+
 def is_fixed(distributed: str) -> bool:
     return distributed in (DefinitionVersion.Distributed.TORCHRUN, DefinitionVersion.Distributed.SINGLE)
 

@@ -8,24 +8,19 @@ import filecmp
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
-from django.conf import settings
 from django.utils.html import format_html
 
 from experiments.definitions import codework, trainers
 from experiments.definitions.arguments import undeclared
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.code_facts import Script, describe_code, folder, read_text
 from experiments.files import bundles
 from experiments.models import Bundle, DefinitionVersion
 
-LARGEST_SHOWN_BYTES = 400_000
 MOST_FILES_LISTED = 2000
 MOST_LINES_SHOWN = 4000
-MOST_SCRIPTS_READ = 30
-MOST_CHARACTERS_READ = 1_000_000  # of all scripts of a version
 MOST_BYTES_COMPARED = 256 << 20  # of files that are no text, on one page
 COMPARE_S = 10.0
 MOST_ARGUMENTS_NAMED = 12
@@ -42,15 +37,6 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Script:
-    """A Python file that is meant to be run, and its arguments."""
-
-    path: str
-    description: str
-    arguments: tuple[Argument, ...]
-
-
-@dataclass(frozen=True)
 class Associated:
     """A version as an experiment's form shows it: with the command it will run, what its scripts understand, and what its type of training
     makes of whose trainer they train by."""
@@ -60,11 +46,6 @@ class Associated:
     scripts: tuple[Script, ...]
     script: str  # of the command
     note: str
-
-
-def folder(bundle: Bundle) -> Path:
-    """Named by the content's hash; made only by `bundles.store_bundle`."""
-    return Path(settings.EDT_HOME) / "code" / bundle.sha256 / bundle.root
 
 
 def files(bundle: Bundle) -> list[str]:
@@ -77,44 +58,7 @@ def files(bundle: Bundle) -> list[str]:
 
 def text(bundle: Bundle, path: str) -> str | None:
     """The file, one of `files`; None where it is not text or too long to show."""
-    return _read(folder(bundle) / PurePosixPath(path))
-
-
-def _read(path: Path) -> str | None:
-    with open(path, "rb") as file:
-        raw = file.read(LARGEST_SHOWN_BYTES + 1)
-    return None if len(raw) > LARGEST_SHOWN_BYTES or b"\0" in raw else raw.decode(errors="replace")
-
-
-@dataclass(frozen=True)
-class CodeFacts:
-    """What a version's scripts say of themselves. `trainers`: by whose trainer each of all its Python files trains (see `trainers`)."""
-
-    scripts: tuple[Script, ...] = ()
-    trainers: tuple[tuple[str, str], ...] = ()
-
-
-@lru_cache(maxsize=512)
-def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> CodeFacts:
-    """What stands under a content's hash never changes, so it is read once."""
-    top = Path(settings.EDT_HOME) / "code" / sha256 / root
-    texts: dict[str, str] = {}
-    for path in paths[:MOST_SCRIPTS_READ]:
-        source = _read(top / PurePosixPath(path))
-        if source is not None and sum(map(len, texts.values())) < MOST_CHARACTERS_READ:
-            texts[path] = source
-    facts: dict[str, codework.ScriptFacts] = (codework.ask("scripts", texts=texts) if texts else None) or {}
-    facts = {path: facts[path] for path in texts if path in facts}
-    found = tuple(Script(path, script.description, script.arguments) for path, script in facts.items() if script.runnable)
-    return CodeFacts(found, tuple((path, script.trainer) for path, script in facts.items()))
-
-
-def describe_code(bundle: Bundle) -> CodeFacts:
-    """Nothing where the code is not on this machine, or too many others are read just now."""
-    try:
-        return _read_code(bundle.sha256, bundle.root, tuple(bundle.scripts))
-    except (FileNotFoundError, codework.Busy):
-        return CodeFacts()
+    return read_text(folder(bundle) / PurePosixPath(path))
 
 
 def scripts(bundle: Bundle) -> tuple[Script, ...]:

@@ -15,9 +15,9 @@ from experiments.definitions import required_packages
 from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.live import notify
-from experiments.models import Bundle, DefinitionVersion, Experiment, NamedVersion, Project, TrainingDefinition, TrainingRun, User
-from experiments.models.definitions import MAX_SLOTS_LIMIT, is_fixed, torchrun, usual_slots
-from experiments.services import checks, named_environments, variables
+from experiments.models import Bundle, DefinitionVersion, Experiment, Project, TrainingDefinition, TrainingRun, User
+from experiments.services import checks, named_environments, variables, version_attributes
+from experiments.services.version_attributes import VersionAttributes
 
 V = DefinitionVersion
 
@@ -37,18 +37,6 @@ UPLOADED = Origin()
 
 def origin_of(version: DefinitionVersion) -> Origin:
     return Origin(version.git_address, version.git_ref, version.git_folder, version.git_commit)
-
-
-@dataclass(frozen=True)
-class _Attributes:
-    framework: str
-    command: str
-    device: str
-    distributed: str
-    max_slots: int
-    packages: str
-    named: NamedVersion | None
-    network: str
 
 
 @dataclass(frozen=True)
@@ -79,20 +67,20 @@ def create_definition(
     idempotency_key: uuid.UUID | None = None,
     origin: Origin = UPLOADED,
 ) -> DefinitionVersion:
-    """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed, max_slots
-    (None: as usual for its type), packages ("own", "studio", or "named:12" for the environment of that number), network ("none" or
-    "outward")."""
+    """A training definition with its version 1. Fields: name, description, upload, framework, command, device, distributed (or BY_CODE),
+    max_slots (None: as usual for its type), packages ("own", "studio", or "named:12" for the environment of that number), network ("none"
+    or "outward")."""
     if (before := _sent_before(by, idempotency_key)) is not None:
         return before
     errors: list[DomainError] = []
     clean_name = checks.each(errors, lambda: checks.name(name)) or ""
     clean_text = checks.each(errors, lambda: checks.text(description)) or ""
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
-    attributes = _attributes(errors, command=command, max_slots=max_slots, before=None, **kinds)
+    attributes = version_attributes.checked(errors, command=command, max_slots=max_slots, before=None, **kinds)
     checks.each(errors, lambda: checks.room(project, by=by, field="upload"))
     checks.collected(errors)
     assert attributes is not None
-    code = _store_upload(upload, file_name, attributes, origin)
+    attributes, code = _store_upload(upload, file_name, attributes, origin)
 
     def make() -> DefinitionVersion:
         definition = TrainingDefinition.objects.create(project=project, name=clean_name, description=clean_text, created_by=by)
@@ -125,15 +113,15 @@ def add_version(
     errors: list[DomainError] = []
     kinds = {"framework": framework, "device": device, "distributed": distributed, "packages": packages, "network": network}
     newest = definition.newest()
-    attributes = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
+    attributes = version_attributes.checked(errors, command=command, max_slots=max_slots, before=newest, **kinds)
     if upload is not None:
         checks.each(errors, lambda: checks.room(definition.project, by=by, field="upload"))
     checks.collected(errors)
     assert attributes is not None
     if upload is None:
-        code, shown = _checked(newest.bundle, attributes, origin_of(newest)), newest.file_name
+        (attributes, code), shown = _checked(newest.bundle, attributes, origin_of(newest)), newest.file_name
     else:
-        code, shown = _store_upload(upload, file_name, attributes, origin), _printable_name(file_name)
+        (attributes, code), shown = _store_upload(upload, file_name, attributes, origin), _printable_name(file_name)
 
     def make() -> DefinitionVersion:
         TrainingDefinition.objects.select_for_update().get(pk=definition.pk)  # numbers are given one after the other
@@ -152,7 +140,7 @@ def copy_definition(version: DefinitionVersion, *, to: Project, by: User, idempo
         return before
     source = version.definition
     kinds = (version.framework, version.command, version.device, version.distributed)
-    attributes = _Attributes(*kinds, version.max_slots, version.packages, version.named, version.network)
+    attributes = VersionAttributes(*kinds, version.max_slots, version.packages, version.named, version.network)
 
     def make() -> DefinitionVersion:
         made = TrainingDefinition.objects.create(project=to, name=source.name, description=source.description, created_by=by)
@@ -195,7 +183,7 @@ def check_definition(
     if name is not None:
         checks.each(errors, lambda: checks.name(name))
         checks.each(errors, lambda: checks.text(description))
-    found = _attributes(errors, command=command, max_slots=max_slots, before=newest, **kinds)
+    found = version_attributes.checked(errors, command=command, max_slots=max_slots, before=newest, **kinds)
     checks.each(errors, lambda: checks.room(project, by=by, field="upload"))
     there = scripts if scripts is not None else newest.bundle.scripts if newest is not None else None
     if found is not None and found.command and there is not None:
@@ -228,43 +216,6 @@ def delete_definition(definition: TrainingDefinition, *, by: User) -> None:
         notify.changed(f"project-{definition.project_id}", "definitions")
 
 
-def _attributes(
-    errors: list[DomainError],
-    *,
-    framework: str,
-    command: str,
-    device: str,
-    distributed: str,
-    max_slots: int | None,
-    packages: str,
-    network: str,
-    before: DefinitionVersion | None,
-) -> _Attributes | None:
-    found, slots = len(errors), usual_slots(distributed) if max_slots is None else max_slots
-    checks.each(errors, lambda: checks.choice(framework, V.Framework, field="framework"))
-    checks.each(errors, lambda: checks.choice(device, V.Device, field="device"))
-    checks.each(errors, lambda: checks.choice(distributed, V.Distributed, field="distributed"))
-    checks.each(errors, lambda: checks.choice(network, V.Network, field="network"))
-    chosen = checks.each(errors, lambda: named_environments.chosen(packages, before=before))
-    checks.each(errors, lambda: checks.whole(slots, field="max_slots", least=1, most=MAX_SLOTS_LIMIT))
-    clean = checks.each(errors, lambda: checks.text(command, field="command", limit=checks.COMMAND_LIMIT))
-    if clean:
-        checks.each(errors, lambda: _parse(clean, distributed))
-    if len(errors) > found or clean is None or chosen is None:
-        return None
-    if is_fixed(distributed):
-        checks.each(errors, lambda: checks.on_one_machine(slots, device=device))
-    return _Attributes(framework, clean, device, distributed, slots, *chosen, network)
-
-
-def _parse(command: str, distributed: str) -> None:
-    try:
-        bundles.parse_command(command)
-        bundles.check_launcher(command, torchrun=bool(torchrun(distributed)))
-    except bundles.BundleRefused as refusal:
-        checks.refuse("command", str(refusal))
-
-
 def _script_in(scripts: Sequence[str], command: str, *, root: str) -> None:
     try:
         bundles.entry_among(scripts, command, root=root)
@@ -272,21 +223,22 @@ def _script_in(scripts: Sequence[str], command: str, *, root: str) -> None:
         checks.refuse("command", str(refusal))
 
 
-def _checked(bundle: Bundle, attributes: _Attributes, origin: Origin) -> _Code:
-    """The code, with which the command can be run."""
+def _checked(bundle: Bundle, attributes: VersionAttributes, origin: Origin) -> tuple[VersionAttributes, _Code]:
+    """The attributes with the type that the code asks for, where it is to say, and the code, with which the command can be run."""
     if attributes.command:
         _script_in(bundle.scripts, attributes.command, root=bundle.root)
+    attributes = version_attributes.typed(attributes, bundle)
     if attributes.named is not None:
-        return _Code(bundle, attributes.named.requirements, attributes.named.requirements_key, origin)
+        return attributes, _Code(bundle, attributes.named.requirements, attributes.named.requirements_key, origin)
     if attributes.packages == V.Packages.STUDIO:
-        return _Code(bundle, "", "", origin)
+        return attributes, _Code(bundle, "", "", origin)
     try:
-        return _Code(bundle, *required_packages.of_bundle(bundle, attributes.command), origin)
+        return attributes, _Code(bundle, *required_packages.of_bundle(bundle, attributes.command), origin)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
 
 
-def _store_upload(upload: BinaryIO, file_name: str, attributes: _Attributes, origin: Origin) -> _Code:
+def _store_upload(upload: BinaryIO, file_name: str, attributes: VersionAttributes, origin: Origin) -> tuple[VersionAttributes, _Code]:
     try:
         bundle = bundles.store_bundle(upload, file_name=file_name)
     except bundles.BundleRefused as refusal:
@@ -299,7 +251,7 @@ def _store(
     by: User,
     code: _Code,
     file_name: str,
-    attributes: _Attributes,
+    attributes: VersionAttributes,
     *,
     number: int,
     idempotency_key: uuid.UUID | None,
@@ -317,7 +269,7 @@ def _store(
         command=attributes.command,
         device=attributes.device,
         distributed=attributes.distributed,
-        max_slots=attributes.max_slots,
+        max_slots=attributes.slots,
         packages=attributes.packages,
         named=attributes.named,
         network=attributes.network,

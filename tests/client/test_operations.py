@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from edt_client import operations
+from edt_client import operations, sending
 from edt_client.calls import Answer, Call, Operation
 
 
@@ -46,3 +47,15 @@ def test_the_table_of_a_project_is_asked_for_with_what_is_wanted_alone() -> None
     found, asked = told(operations.run_table(7, most=5, filter="lr < 1", sort="", columns=["arg.lr"]), [{"items": [row], "next": None}])
     assert [(each.id, each.values, each.steps) for each in found] == [(3, {"arg.lr": 0.1, "train.loss": None}, {})]
     assert asked == [Call("GET", "/projects/7/runs", {"filter": "lr < 1", "columns": ["arg.lr"], "limit": 5, "cursor": ""})]
+
+
+def test_code_whose_type_nobody_says_is_not_sent_again_whatever_its_type_became() -> None:
+    version = {name: "" for name in ("name", "file_name", "framework", "device", "packages", "network", "requirements", "created_by")}
+    version |= {"id": 5, "definition": 3, "number": 1, "size_bytes": 4, "max_slots": 1, "git": None, "created_at": "2026-01-01T00:00:00Z"}
+    version |= {"sha256": hashlib.sha256(b"code").hexdigest(), "command": "main.py", "distributed": "single"}
+    listed = {"id": 3, "project": 1, "name": "n", "description": "", "created_by": "", "created_at": "2026-01-01T00:00:00Z", "url": ""}
+    answers = [{"items": [{**listed, "newest": version}], "next": None}, {**version, "number": 2, "distributed": "elastic"}]
+    for said, sent in (("by_code", False), ("single", False), ("elastic", True)):
+        attributes = {"command": "main.py", "distributed": said}
+        (made, new), asked = told(sending.save_code(1, "n", b"code", attributes), answers)
+        assert (made.number, new, len(asked)) == (1 + sent, sent, 1 + sent)
