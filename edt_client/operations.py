@@ -25,6 +25,7 @@ from edt_client.things import (
     Slot,
     TableRow,
     Tail,
+    Version,
     read,
 )
 
@@ -231,6 +232,10 @@ def curves(number: int, *, group: str = "", name: str = "", max_points: int = 10
 def table(number: int, *, group: str = "", name: str = "") -> Operation[bytes]:
     """All points, as CSV."""
     return (yield Call("GET", f"/runs/{number}/metrics/points", {"group": group, "name": name, "format": "csv"})).body
+
+
+def version(number: int) -> Operation[Version]:
+    return read(Version, (yield Call("GET", f"/versions/{number}")).json())
 
 
 def logs(number: int) -> Operation[list[Log]]:

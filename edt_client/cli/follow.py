@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,7 +13,7 @@ import click
 from edt_client import operations
 from edt_client.cli import output
 from edt_client.client import Run
-from edt_client.errors import NoAnswer
+from edt_client.errors import ClientError, NoAnswer
 from edt_client.plots import number
 from edt_client.things import Event, RunFacts
 
@@ -22,20 +24,23 @@ LOG = "driver"
 
 class Followed:
     """`as_json`: a line of JSON for each thing that happens. What was said of its state goes to the standard error, its log to the
-    output."""
+    output. A script that torchrun starts prints in its workers: what they print is there, too, each line with the worker's name."""
 
     def __init__(self, run: Run, *, as_json: bool, quiet: bool = False) -> None:
         self.run, self.as_json, self.quiet = run, as_json, quiet
-        self.offset, self._said, self._at = 0, "", 0.0
+        self.offsets, self._begun = {LOG: 0}, {LOG: ""}  # by log; and what was begun of a worker's line
+        self._said, self._at = "", 0.0
+        self._has_workers = _is_torchrun(run)
 
     def to_the_end(self) -> RunFacts:
         """Raises KeyboardInterrupt where somebody presses Ctrl-C."""
         self._state(self.run.facts)
         while not self.run.facts.has_ended:
+            followed = len(self.offsets)
             try:
-                for event in self.run.studio.events(f"run-{self.run.facts.id}", f"log-{self.run.facts.id}-{LOG}@{self.offset}"):
+                for event in self.run.studio.events(f"run-{self.run.facts.id}", *self._topics()):
                     self._happened(event)
-                    if self.run.facts.has_ended or event.type == "bye":
+                    if self.run.facts.has_ended or event.type == "bye" or len(self.offsets) > followed:
                         break
                 else:
                     time.sleep(AGAIN_S)
@@ -43,12 +48,26 @@ class Followed:
                 self._note(f"{lost} The run goes on; trying again.")
                 time.sleep(AGAIN_S)
             self._look()
-        self._rest_of_the_log()
+        self._find_logs()
+        for name in self.offsets:
+            self._rest_of_the_log(name)
         return self.run.facts
+
+    def _topics(self) -> list[str]:
+        return [f"log-{self.run.facts.id}-{name}@{offset}" for name, offset in self.offsets.items()]
+
+    def _find_logs(self) -> None:
+        """Those of workers that have come."""
+        if not self._has_workers:
+            return
+        with suppress(ClientError):  # then the next time
+            for each in self.run.studio.do(operations.logs(self.run.facts.id)):
+                self.offsets.setdefault(each.name, 0)
 
     def _happened(self, event: Event) -> None:
         if event.type == "log":
-            self._log(str(event.data.get("text", "")), int(event.data.get("begin", 0)), int(event.data.get("end", 0)))
+            said, name = event.data, str(event.data.get("topic", "")).removeprefix(f"log-{self.run.facts.id}-")
+            self._log(name, str(said.get("text", "")), int(said.get("begin", 0)), int(said.get("end", 0)))
         elif event.type == "points":
             self._points(event.data)
         elif event.type in ("subscribed", "completed", "changed"):
@@ -59,6 +78,7 @@ class Followed:
             self.run.refresh()
         except NoAnswer:
             return
+        self._find_logs()
         self._state(self.run.facts)
 
     def _state(self, facts: RunFacts) -> None:
@@ -87,26 +107,45 @@ class Followed:
             words = ", ".join(f"{name} {number(value)}" for name, (_, value) in sorted(last.items())[:4] if value is not None)
             self._note(f"step {max(step for step, _ in last.values())} · {words}")
 
-    def _log(self, text: str, begin: int, end: int) -> None:
-        if begin < self.offset:  # it was sent before
+    def _log(self, name: str, text: str, begin: int, end: int) -> None:
+        if name not in self.offsets or begin < self.offsets[name]:  # it was sent before
             return
-        self.offset = end
+        self.offsets[name] = end
         if self.as_json:
-            output.say_json({"event": "log", "run": self.run.facts.id, "text": text})
+            output.say_json({"event": "log", "run": self.run.facts.id, **({} if name == LOG else {"log": name}), "text": text})
         else:
-            click.echo(text, nl=False)
+            click.echo(text if name == LOG else self._whole_lines(name, text), nl=False)
+        if name == LOG and self._has_workers:  # it says when workers come
+            self._find_logs()
 
-    def _rest_of_the_log(self) -> None:
+    def _whole_lines(self, name: str, text: str) -> str:
+        """Those of a worker, whose name is before each: lines of several processes are not to be torn by each other."""
+        text = self._begun.get(name, "") + text
+        whole = max(text.rfind("\n"), text.rfind("\r")) + 1
+        self._begun[name] = text[whole:]
+        return re.sub(r"(^|[\n\r])(?=[^\n\r])", rf"\1[{name}] ", text[:whole])
+
+    def _rest_of_the_log(self, name: str) -> None:
         try:
-            while (tail := self.run.studio.do(operations.log(self.run.facts.id, LOG, offset=self.offset))).text:
-                self._log(tail.text, tail.begin, tail.end)
+            while (tail := self.run.studio.do(operations.log(self.run.facts.id, name, offset=self.offsets[name]))).text:
+                self._log(name, tail.text, tail.begin, tail.end)
         except Exception as missing:  # a run that never began has no log; nothing of its outcome depends on it
-            self._note("" if self.as_json else f"(no more of its log: {missing})") if self.offset else None
+            self._note("" if self.as_json else f"(no more of its log: {missing})") if self.offsets[name] else None
+        if self._begun.get(name):
+            click.echo(self._whole_lines(name, "\n"), nl=False)
 
     def _note(self, said: str) -> None:
         if said and not self.as_json and not self.quiet:
             sys.stderr.write(f"\x1b[2m— {said}\x1b[0m\n" if sys.stderr.isatty() else f"— {said}\n")
             sys.stderr.flush()
+
+
+def _is_torchrun(run: Run) -> bool:
+    try:
+        kind: str = run.studio.do(operations.version(run.facts.version)).distributed
+    except ClientError:
+        return False
+    return kind.startswith("torchrun")
 
 
 def watch(run: Run, *, as_json: bool) -> int:
@@ -127,7 +166,7 @@ def watch(run: Run, *, as_json: bool) -> int:
 
 
 def _outcome(facts: RunFacts) -> None:
-    error = f": {facts.error_message}" if facts.state == "failed" and facts.error_message else ""
+    error = f": {facts.error_message.rstrip('.')}" if facts.state == "failed" and facts.error_message else ""
     took = output.lasted(facts)
     click.echo(f"Run {facts.id} {facts.state}{f' after {took}' if took else ''}{error}. {output.best(facts)}".strip(), err=True)
     click.echo(facts.url, err=True)

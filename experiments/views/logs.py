@@ -34,7 +34,7 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
     chosen = request.GET.get("name", "")
     together = chosen == ALL and len(names) > 1
     if chosen not in names and not together:
-        chosen = names[0] if names else "driver"
+        chosen = _usual(run, names)
     if request.GET.get("error"):
         return _to_the_error(run, names, names[0] if together else chosen)
     wanted, level = request.GET.get("q", ""), request.GET.get("level", "")
@@ -62,6 +62,12 @@ def logs(request: HttpRequest, pk: int) -> HttpResponse:
         "tail": later(lambda: _tail(run, chosen)),
     }
     return page(request, "runs/logs.html", context, parts={**HEAD, "pane": "runs/_log_pane.html", "names": "runs/_log_names.html"})
+
+
+def _usual(run: TrainingRun, names: list[str]) -> str:
+    """The log in which a script prints: under torchrun a worker's, which there is once it has begun."""
+    workers = [name for name in names if name.startswith("worker-")] if run.version.torchrun else []
+    return [*workers, *names, "driver"][0]
 
 
 def _tail(run: TrainingRun, name: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from django.urls import reverse
 from experiments.files import runfiles
 from experiments.live import consumers
 from experiments.logs import following, searching, terminal
-from experiments.models import Membership, TrainingRun
+from experiments.models import DefinitionVersion, Membership, TrainingRun
 from experiments.selectors import logs
 from tests import cast
 from tests.conftest import SentMessages
@@ -289,3 +289,14 @@ def test_a_progress_bar_is_one_line_of_the_log_and_all_of_it_in_the_download(stu
     page = client.get(reverse("run_logs", args=[run.pk])).content.decode()
     assert "begins\n999%|#| 999/100\nends\n" in page
     assert b"".join(client.get(reverse("run_log_file", args=[run.pk, "driver"]))).decode() == written
+
+
+def test_of_a_script_that_torchrun_starts_the_log_of_a_worker_is_shown_first(studio: Seeded, as_: As) -> None:
+    client, run = as_(studio.alice), studio.running
+    log_of(run).write_text("2 workers: starts\n")
+    log_of(run, "worker-2").write_text("epoch 1 loss 0.5\n")
+    assert "2 workers: starts" in client.get(reverse("run_logs", args=[run.pk])).content.decode()
+    DefinitionVersion.objects.filter(pk=run.version_id).update(distributed="torchrun")
+    page = client.get(reverse("run_logs", args=[run.pk])).content.decode()
+    assert "epoch 1 loss 0.5" in page and "2 workers: starts" not in page
+    assert "2 workers: starts" in client.get(reverse("run_logs", args=[run.pk]), {"name": "driver"}).content.decode()

@@ -1,0 +1,83 @@
+"""A run is followed: what its processes print, wherever that stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edt_client.calls import Answer, Call, Operation
+from edt_client.cli import follow
+from edt_client.things import Event, RunFacts, read
+
+RUN = {"id": 7, "name": "r", "project": 1, "experiment": 1, "definition": 1, "version": 3, "state": "running", "submitted_by": "alice"}
+RUN |= {"submitted_at": "2026-01-01T00:00:00Z", "command": "main.py", "url": "http://studio/runs/7/"}
+VERSION = {"id": 3, "definition": 1, "number": 1, "name": "n", "sha256": "", "command": "main.py", "max_slots": 2, "packages": "own"}
+VERSION |= {"network": "none", "created_by": "alice", "created_at": "2026-01-01T00:00:00Z"}
+
+
+class Studio:
+    """One in which run 7 has `logs`; `sent` of them when they are followed, the rest when they are asked for."""
+
+    def __init__(self, kind: str, logs: dict[str, str], sent: dict[str, int]) -> None:
+        self.kind, self.logs, self.sent = kind, logs, sent
+        self.state, self.facts, self.studio = "running", read(RunFacts, RUN), self
+        self.asked: list[tuple[str, ...]] = []
+
+    def do(self, operation: Operation[Any]) -> Any:
+        try:
+            operation.send(Answer(200, json.dumps(self.answer(next(operation))).encode()))
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("it asks more than once")
+
+    def answer(self, call: Call) -> Any:
+        if call.path == "/versions/3":
+            return {**VERSION, "distributed": self.kind}
+        if call.path == "/runs/7/logs":
+            return {"items": [{"name": name, "size_bytes": len(text)} for name, text in self.logs.items()]}
+        begin, name = int((call.query or {})["offset"]), call.path.removeprefix("/runs/7/logs/")
+        return {"name": name, "text": self.logs[name][begin:], "begin": begin, "end": len(self.logs[name]), "size_bytes": 0}
+
+    def refresh(self) -> None:
+        self.facts = read(RunFacts, {**RUN, "state": self.state})
+
+    def events(self, *topics: str) -> Iterator[Event]:
+        self.asked.append(topics)
+        for topic in topics[1:]:
+            name, _, begin = topic.removeprefix("log-7-").partition("@")
+            text = self.logs[name][int(begin) : self.sent.get(name, 0)]
+            if text:
+                said = {"topic": f"log-7-{name}", "text": text, "begin": int(begin), "end": int(begin) + len(text)}
+                yield Event("log", said)
+        if len(self.asked) > 1 or not self.kind.startswith("torchrun"):
+            self.state = "completed"
+            yield Event("completed", {})
+
+
+def followed(kind: str, *, as_json: bool = False) -> Studio:
+    logs = {"driver": "2 workers\n", "worker-1": "epoch 1\nepoch 2", "worker-2": "50%\r100%\n"}
+    studio = Studio(kind, logs, {"driver": 10, "worker-1": 11})
+    follow.Followed(studio, as_json=as_json).to_the_end()  # type: ignore[arg-type]
+    return studio
+
+
+def test_what_the_workers_of_torchrun_print_is_shown_line_by_line_with_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    studio = followed("torchrun_elastic")
+    shown = "2 workers\n[worker-1] epoch 1\n[worker-1] epoch 2\n[worker-2] 50%\r[worker-2] 100%\n"
+    assert capsys.readouterr().out == shown
+    assert studio.asked == [("run-7", "log-7-driver@0"), ("run-7", "log-7-driver@10", "log-7-worker-1@0", "log-7-worker-2@0")]
+
+
+def test_of_other_runs_the_driver_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
+    followed("elastic")
+    assert capsys.readouterr().out == "2 workers\n"
+
+
+def test_for_programs_each_piece_says_of_which_log_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    followed("torchrun", as_json=True)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [(each.get("log", "driver"), each["text"]) for each in said if each["event"] == "log"]
+    assert found == [("driver", "2 workers\n"), ("worker-1", "epoch 1\nepo"), ("worker-1", "ch 2"), ("worker-2", "50%\r100%\n")]
