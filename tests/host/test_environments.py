@@ -240,6 +240,18 @@ def test_building_from_source_can_be_forbidden(idle_host, index):
     assert "not built from source here" in seen.problem
 
 
+def test_what_needs_a_package_without_a_wheel_is_not_taken_in_an_older_version_for_that(host, index):
+    index.add("wide", "1.0")
+    index.add("wide", "2.0", requires=("homemade",))
+    index.add_source("homemade", "1.0", "found = 1")
+    seen = built(host, "wide\ntiny<1.2\n")
+    assert "wide==2.0" in seen.lock and "homemade==1.0" in seen.lock
+    index.add("deep", "1.0")
+    index.add("deep", "2.0", requires=("broken",))
+    index.add_source("broken", "1.0", "raise SystemExit('no compiler')")
+    assert "deep==1.0" in built(host, "deep\n").lock, "what cannot be built is no reason to have nothing"
+
+
 def test_a_build_has_a_limit_of_time_and_of_size(idle_host, index):
     index.add("large", "1.0", {"large.py": f"TEXT = {'x' * 3_000_000!r}\n"})
     idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_ENVIRONMENT_BUILD_S": "4", "EDT_ENVIRONMENT_BUILD_BYTES": "1000000"})

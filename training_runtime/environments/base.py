@@ -20,6 +20,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from training_runtime.environments.requirements import Line
 
@@ -108,6 +109,19 @@ def packages(lock: str) -> tuple[tuple[str, str], ...]:
             continue
         found.append((canonicalize_name(wanted.name), wanted.url or str(wanted.specifier).removeprefix("==")))
     return tuple(found)
+
+
+def older(lock: str, *, than: str) -> list[str]:
+    """Packages that both locks name and of which the first has an earlier version."""
+    newer = dict(packages(than))
+    return [name for name, version in packages(lock) if name in newer and _is_before(version, newer[name])]
+
+
+def _is_before(version: str, other: str) -> bool:
+    try:
+        return Version(version) < Version(other)
+    except InvalidVersion:  # an address
+        return False
 
 
 if __name__ == "__main__":  # for the host, which imports the standard library only

@@ -25,32 +25,25 @@ import uuid
 from pathlib import Path
 
 from training_runtime.environments import base as bases
-from training_runtime.environments import network, problems, requirements
+from training_runtime.environments import problems, requirements
 from training_runtime.environments.base import Base
 from training_runtime.environments.folders import folder_name
 from training_runtime.errors import SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.environments import built_files
+from training_runtime.host.environments.build_network import connected
 from training_runtime.host.environments.build_spec import FACTS, BuildSpec, Result
-from training_runtime.host.sandbox import enter, kernel, levels
+from training_runtime.host.environments.step_errors import Failed, Older, Step
+from training_runtime.host.sandbox import enter, kernel
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.records import build
 
-LOOPBACK = "EDT_RUN_NETWORK=required, and the package index or the proxy is on this machine's loopback: give it an address of its own"
 MOST_LOG_BYTES, MOST_LOCK_BYTES = 64 << 10, 4 << 20
 _LOOK_S = 1.0
 
 
-class Failed(Exception):
-    """A step did not work; the message is the sentence for people."""
-
-
-class Step(Exception):
-    """uv ended with an error, and this is what it said."""
-
-
 def main() -> int:
-    spec = _connected(build(BuildSpec, json.loads(sys.stdin.buffer.readline())))
+    spec = connected(build(BuildSpec, json.loads(sys.stdin.buffer.readline())))
     kernel.become_subreaper()  # what a step leaves behind becomes this program's child
     os.umask(0o022)
     began = time.monotonic()
@@ -66,16 +59,6 @@ def main() -> int:
         work.clear()
     _say(dataclasses.asdict(dataclasses.replace(result, log=work.log(), seconds=time.monotonic() - began)))
     return 0
-
-
-def _connected(spec: BuildSpec) -> BuildSpec:
-    """With what leads to proxies and package indexes open in its boxes."""
-    servers = network.servers(spec.network)
-    trusted = levels.with_servers(spec.trusted, servers)
-    strange = levels.with_servers(spec.strange, servers) if spec.strange is not None else None
-    if strange is not None and strange.reach == "machine" and spec.isolated:
-        return dataclasses.replace(spec, trusted=trusted, strange=None, why_not=LOOPBACK)
-    return dataclasses.replace(spec, trusted=trusted, strange=strange)
 
 
 def _say(words: dict[str, object]) -> None:
@@ -98,23 +81,35 @@ class _Work:
         if problem := bases.contradiction(self.lines, self.base):
             raise Failed(problem)
         self._bound_cache()
+        older = ""
         try:
             return self._attempt(self.spec.trusted, sources=False)
+        except Older as found:
+            older = found.lock
+            self._note(f"With wheels alone {found} would be older than need be.\n")
         except Step as failure:
-            output = str(failure)
-            if self.spec.strange is None or not problems.needs_source(output):
-                why_not = f" ({self.spec.why_not})" if self.spec.why_not and problems.needs_source(output) else ""
-                raise Failed(problems.explain(output, self.lines, base=self.base.words, node=self.spec.node) + why_not) from None
+            if self.spec.strange is None or not problems.needs_source(str(failure)):
+                why_not = f" ({self.spec.why_not})" if self.spec.why_not and problems.needs_source(str(failure)) else ""
+                raise Failed(self._explained(failure) + why_not) from None
         self._note("Something has no wheel: it is built from source, with a cache of its own.\n")
         try:
-            return self._attempt(self.spec.strange, sources=True)
+            return self._attempt(self.spec.strange or self.spec.trusted, sources=True)
         except Step as failure:
-            raise Failed(problems.explain(str(failure), self.lines, base=self.base.words, node=self.spec.node)) from None
+            if not older:
+                raise Failed(self._explained(failure)) from None
+        self._note("It cannot be: the older version is taken.\n")
+        try:
+            return self._attempt(self.spec.trusted, sources=False, lock=older)
+        except Step as failure:
+            raise Failed(self._explained(failure)) from None
 
-    def _attempt(self, box: Box, *, sources: bool) -> Result:
+    def _explained(self, failure: Step) -> str:
+        return problems.explain(str(failure), self.lines, base=self.base.words, node=self.spec.node)
+
+    def _attempt(self, box: Box, *, sources: bool, lock: str = "") -> Result:
         self.box = box
-        self.at = self._folder(box)
-        lock = self.spec.lock or self._resolve(sources=sources)
+        self.at = self._folder(box, lock or self.spec.lock or self.spec.prefer)
+        lock = lock or self.spec.lock or self._resolve(sources=sources)
         name = folder_name(lock, self.base.key, prefix=sys.prefix)
         target = Path(self.spec.store, name)
         if not (target / FACTS).is_file():
@@ -130,8 +125,8 @@ class _Work:
         if not list(shared.glob("*-*")) and built_files.size(shared / "cache") > self.spec.limit_bytes:
             shutil.rmtree(shared / "cache", ignore_errors=True)
 
-    def _folder(self, box: Box) -> Path:
-        """With what uv reads in it; it belongs to the box's user, so from here on nothing in it is believed."""
+    def _folder(self, box: Box, known: str) -> Path:
+        """With what uv reads in it, and the lock that is known; it belongs to the box's user, so from here on nothing in it is believed."""
         at = Path(box.write, f"{self.spec.key[:16]}-{uuid.uuid4().hex[:8]}")
         at.mkdir()
         self._made.append(at)
@@ -140,7 +135,7 @@ class _Work:
         wanted = [line.text for line in self.lines if line.name]
         (at / "requirements.txt").write_text("".join(f"{text}\n" for text in wanted))
         (at / "constraints.txt").write_text(self.base.constraints())
-        if known := self.spec.lock or self.spec.prefer:  # uv prefers the versions that its output file names already
+        if known:  # uv prefers the versions that its output file names already
             (at / "lock.txt").write_text(known)
         bases.write_stubs(self.base, at / "base")
         if box.uid is not None:
@@ -152,14 +147,24 @@ class _Work:
         return [*found, "--no-config", *([] if sources else ["--no-build"])]
 
     def _resolve(self, *, sources: bool) -> str:
+        """The lock. Raises Older where building from source may make a newer one: some packages need one that has no wheel, in all their
+        later versions, and the solver goes back without a word, years perhaps."""
         _say({"detail": "resolving what it requires"})
+        self._compile("lock.txt", sources=sources)
+        lock = self._read("lock.txt", MOST_LOCK_BYTES)
+        if not sources and self.spec.strange is not None and not self.spec.prefer:
+            self._compile("newest.txt", "--no-deps", sources=False)
+            if names := bases.older(lock, than=self._read("newest.txt", MOST_LOCK_BYTES)):
+                raise Older(lock, ", ".join(names))
+        return lock
+
+    def _compile(self, to: str, *more: str, sources: bool) -> None:
         fixed = [word for name, _ in self.base.fixed for word in ("--no-emit-package", name)]
         hashes = [] if any(" @ " in line.text for line in self.lines) else ["--generate-hashes"]
         self._uv(
             *("pip", "compile", "requirements.txt", "--constraint", "constraints.txt", "--find-links", "base", "--python", sys.executable),
-            *(*fixed, *hashes, *self._options(sources=sources), "--no-header", "--no-annotate", "--quiet", "--output-file", "lock.txt"),
+            *(*fixed, *hashes, *self._options(sources=sources), "--no-header", "--no-annotate", "--quiet", "--output-file", to, *more),
         )
-        return self._read("lock.txt", MOST_LOCK_BYTES)
 
     def _install(self, lock: str, *, sources: bool) -> None:
         packages = bases.packages(lock)
