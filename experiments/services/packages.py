@@ -19,7 +19,7 @@ from experiments.services.definitions import add_version
 from training_runtime.environments import requirements
 
 _ADVICE = re.compile(
-    r"add a line ([A-Za-z0-9][A-Za-z0-9._-]{0,99}) to requirements\.txt in the upload"
+    r"add a line ([A-Za-z0-9][A-Za-z0-9._-]{0,99}(?:<[0-9]{1,4})?) to requirements\.txt in the upload"
 )  # of training_runtime.elastic.driver.advice
 TRY_BY_HAND = "Add a line {} to {} by hand, and save it as a new version."
 
@@ -45,7 +45,7 @@ def add_package(run: TrainingRun, *, by: User, idempotency_key: uuid.UUID | None
     path = required_packages.file_of(newest.bundle, newest.command)
     if path and not path.endswith(requirements.FILE):
         raise DomainError(TRY_BY_HAND.format(package, path))
-    if _normal(package) in {_normal(line.name) for line in requirements.from_text(newest.requirements)}:
+    if _normal(package.split("<")[0]) in {_normal(line.name) for line in requirements.from_text(newest.requirements)}:
         raise DomainError(f"Version {newest.number} requires {package} already: run the experiment with that version.")
     same = {name: getattr(newest, name) for name in ("framework", "command", "device", "distributed", "max_slots", "network")}
     with tempfile.TemporaryFile(dir=settings.EDT_HOME / "tmp") as file:

@@ -39,6 +39,8 @@ def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
         ("tqdm", "The package tqdm is not installed where scripts run: add a line tqdm to requirements.txt in the upload"),
         ("PIL", "The package pillow is not installed"),
         ("cv2", "add a line opencv-python-headless to requirements.txt"),
+        ("hydra", "add a line hydra-core to requirements.txt"),
+        ("pkg_resources", "add a line setuptools<81 to requirements.txt"),
         ("jax.numpy", "Models of jax cannot be trained here"),
         ("torch.no_such_part", "The package torch is installed, in a version that has no torch.no_such_part."),
     ],
@@ -108,6 +110,18 @@ def test_a_file_that_is_not_in_the_upload_is_to_be_added_to_it_or_to_be_a_data_a
     assert "$DATA_DIR" in says
     for other in ("/srv/train.txt", "", None):
         assert advice.after(FileNotFoundError(errno.ENOENT, "No such file or directory", other)) == ""
+
+
+def test_a_file_beside_a_script_in_a_folder_is_to_be_named_from_the_top(tmp_path, monkeypatch):
+    """The command runs at the top of the upload, as everywhere in WMLA."""
+    (tmp_path / "lm" / "data").mkdir(parents=True)
+    (tmp_path / "lm" / "data" / "train.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory", "data/train.txt")
+    told = {"lm/main.py": "lies in its folder lm: there the file is lm/data/train.txt", "main.py": "what is not in the zip"}
+    for name, says in told.items():
+        monkeypatch.setattr(sys, "argv", [name])
+        assert says in advice.after(missing)
 
 
 @pytest.mark.parametrize(

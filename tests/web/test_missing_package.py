@@ -81,6 +81,13 @@ def test_the_name_that_is_imported_leads_to_the_package_that_has_it(project: Pro
     assert "Version 2 requires pyyaml too." in click(as_(alice), run)
 
 
+def test_of_a_package_whose_later_versions_lack_it_an_earlier_one_is_added(project: Project, alice: User, as_: As) -> None:
+    run = failed(project, alice, {"main.py": "import pkg_resources"}, name="pkg_resources")
+    assert "Version 2 requires setuptools&lt;81 too." in click(as_(alice), run)
+    assert content(run.version.definition.newest())["requirements.txt"] == b"setuptools<81\n"
+    assert "requires setuptools&lt;81 already" in click(as_(alice), run)
+
+
 def test_packages_of_a_pyproject_are_left_to_their_author(project: Project, alice: User, as_: As) -> None:
     run = failed(project, alice, {"main.py": "", "pyproject.toml": '[project]\nname = "x"\nversion = "1"\ndependencies = ["tqdm"]\n'})
     assert "Add a line pyyaml to pyproject.toml by hand" in click(as_(alice), run)

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,10 @@ from pathlib import Path
 import torch
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless", "yaml": "pyyaml", "skimage": "scikit-image"}
+# Those whose import has the name of somebody else's package.
+DISTRIBUTIONS |= {"hydra": "hydra-core", "ignite": "pytorch-ignite", "umap": "umap-learn", "faiss": "faiss-cpu", "git": "gitpython"}
+DISTRIBUTIONS |= {"bs4": "beautifulsoup4", "dotenv": "python-dotenv", "imblearn": "imbalanced-learn", "Bio": "biopython", "attr": "attrs"}
+DISTRIBUTIONS |= {"skopt": "scikit-optimize", "dateutil": "python-dateutil", "pkg_resources": "setuptools<81"}  # which has it no more
 OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "matplotlib", "keras"}  # requirements-packages.txt
 OTHER_FRAMEWORKS = {"tf_keras", "jax"}
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -29,7 +34,7 @@ DATA_IS_READ_ONLY = (
 )
 NO_NETWORK = (
     "This run reaches no network, since its training definition does not ask for it: save a new version with the network The internet, or "
-    "upload what it downloads as a data asset"
+    "upload what it downloads as a data asset, which the script finds at os.environ['DATA_DIR'] and its arguments may name as $DATA_DIR"
 )
 PRIVATE_NETWORK = (
     "This run reaches the internet, but no private network and nothing of the machine that it runs on: ask an administrator to name what "
@@ -37,8 +42,12 @@ PRIVATE_NETWORK = (
 )
 NO_FILE = (
     "Relative paths begin in the working folder, a copy of the upload: what is not in the zip, folders without a file included, is not "
-    "there. Upload data as a data asset of the project and choose it in the experiment: the script finds it at os.environ['DATA_DIR'], and "
-    "its arguments may say $DATA_DIR"
+    "there, nor what .gitignore names where edt run sent it. Upload data as a data asset of the project and choose it in the experiment: "
+    "the script finds it at os.environ['DATA_DIR'], and its arguments may say $DATA_DIR"
+)
+BESIDE_THE_SCRIPT = (
+    "The script runs from the top of the upload and lies in its folder {folder}: there the file is {path}. Name it so, or upload that "
+    "folder alone, and it runs from there"
 )
 NO_GPU = (
     "This run's slots have no GPU: tell the script to compute on the processor (often by an argument such as --device cpu), with the "
@@ -116,8 +125,14 @@ def _on_network(error: BaseException) -> str:
 def _on_no_file(error: BaseException) -> str:
     if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, (str, bytes)):
         return ""
-    path = os.fsdecode(error.filename)
-    return f"{NO_FILE}." if path and not Path(path).is_absolute() else ""
+    path = Path(os.fsdecode(error.filename))
+    if path.is_absolute() or not path.parts:
+        return ""
+    folder = Path(sys.argv[0]).parent
+    with suppress(OSError):
+        if not folder.is_absolute() and folder.parts and (folder / path).exists():
+            return f"{BESIDE_THE_SCRIPT.format(folder=folder, path=folder / path)}."
+    return f"{NO_FILE}."
 
 
 def _on_no_gpu(error: BaseException) -> str:
