@@ -141,6 +141,11 @@ def test_who_computes_on_a_gpu_where_there_is_none_is_told_what_to_say_instead(s
     assert advice.after(RuntimeError(says)) == ""
 
 
+def test_a_service_that_wants_a_key_is_given_it_as_a_secret_or_left_out():
+    assert "Log in. Nobody can be asked for a key here" in f"Log in{advice.after(RuntimeError('api_key not configured (no-tty)'))}"
+    assert "the secret WANDB_API_KEY under Variables" in advice.after(RuntimeError("No API key configured. Use `wandb login` to log in."))
+
+
 def test_who_tries_a_private_network_is_told_who_opens_it(monkeypatch, tmp_path):
     monkeypatch.setenv("EDT_NETWORK", "outward")
     assert "EDT_RUN_NETWORK_ALLOW" in advice.after(urllib.error.URLError(PermissionError(errno.EACCES, "Permission denied")))

@@ -56,6 +56,10 @@ NO_GPU = (
 WRITES_IN_ITS_FOLDER = (
     "A run writes to its own folder alone: its working folder, HOME, TMPDIR and RESULT_DIR are in it; /tmp and others may be closed"
 )
+NO_KEY = (
+    "Nobody can be asked for a key here: give it as the secret WANDB_API_KEY under Variables of the project or the training definition, "
+    "with the network The internet; or set the variable WANDB_MODE to offline, and what is logged stays among the results"
+)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 # Libraries that try one mirror after another raise an error of their own that has of these only the words.
 _UNREACHABLE_WORDS = re.compile(r"name resolution|Name or service not known|Network is unreachable|No address associated with hostname")
@@ -64,6 +68,7 @@ _NO_GPU_WORDS = re.compile(
     r"|Cannot access accelerator device when none is available|no GPUs found|doesn't have NCCL built in|CUDA is not available"
     r"|torch\._C' has no attribute '_cuda"
 )
+_NO_KEY_WORDS = re.compile(r"No API key configured|api_key not configured")
 _MOST_CAUSES = 50
 LONGEST_TEXT = 10_000
 
@@ -71,7 +76,7 @@ LONGEST_TEXT = 10_000
 def after(error: BaseException) -> str:
     """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
-    found = found or _on_network(error) or _on_no_file(error) or _on_no_gpu(error)
+    found = found or _on_network(error) or _on_no_file(error) or _on_no_gpu(error) or _on_no_key(error)
     return f"{_full_stop(error)} {found}" if found else ""
 
 
@@ -137,6 +142,10 @@ def _on_no_file(error: BaseException) -> str:
 
 def _on_no_gpu(error: BaseException) -> str:
     return f"{NO_GPU}." if _NO_GPU_WORDS.search(_says(error)) and not torch.cuda.is_available() else ""
+
+
+def _on_no_key(error: BaseException) -> str:
+    return f"{NO_KEY}." if _NO_KEY_WORDS.search(_says(error)) else ""
 
 
 def _full_stop(error: BaseException) -> str:
