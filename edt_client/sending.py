@@ -19,12 +19,12 @@ BY_CODE = "by_code"  # the type of training that the code asks for
 def save_code(project: int, name: str, zip_: bytes, attributes: Mapping[str, str]) -> Operation[tuple[Version, bool]]:
     """The version of the definition of this name whose code and attributes are these, and whether it was made for that.
 
-    The newest version is taken again where it is the same; with a type BY_CODE, whatever its type is.
+    The newest version is taken again where it is the same.
     """
     found = yield from definitions(project, name=name)
     before = found[0].version if found else None
     same = before is not None and before.sha256 == hashlib.sha256(zip_).hexdigest()
-    if before is not None and same and all(value in (BY_CODE, str(getattr(before, key, value))) for key, value in attributes.items()):
+    if before is not None and same and (yield from _is_as(before, attributes)):
         return before, False
     fields, file = dict(attributes), None if same else (f"{name}.zip", zip_)
     if file is not None and len(zip_) > WHOLE_BYTES:
@@ -35,6 +35,15 @@ def save_code(project: int, name: str, zip_: bytes, attributes: Mapping[str, str
         return read(Version, answer.json()), True
     answer = yield Call("POST", f"/projects/{project}/definitions", fields={**fields, "name": name}, file=file, key=key)
     return read(Definition, answer.json()).version, True
+
+
+def _is_as(version: Version, attributes: Mapping[str, str]) -> Operation[bool]:
+    """Whether it has these. What its code asks for is asked: somebody may have chosen another type for it."""
+    if not all(value in (BY_CODE, str(getattr(version, key, value))) for key, value in attributes.items()):
+        return False
+    if BY_CODE not in attributes.values():
+        return True
+    return bool(object_of((yield Call("GET", f"/versions/{version.id}/arguments")))["distributed"] == version.distributed)
 
 
 def upload_code(project: int, name: str, zip_: bytes) -> Operation[int]:

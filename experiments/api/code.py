@@ -11,6 +11,7 @@ from ninja import Query, Router, Schema
 from experiments import access
 from experiments.api.auth import person
 from experiments.api.schemas import BINARY
+from experiments.definitions import code_facts
 from experiments.selectors import changes as differences
 from experiments.selectors import code as source
 from experiments.selectors.code import Change
@@ -64,7 +65,10 @@ class Changes(Schema):
 
 
 class Scripts(Schema):
+    """`distributed`: the type of training that the code asks for when the version's command begins it, whatever the version's own is."""
+
     items: list[Script]
+    distributed: str
 
 
 @router.get("/versions/{int:version}/code.zip", response={200: bytes}, openapi_extra=BINARY)
@@ -101,6 +105,7 @@ def arguments(request: HttpRequest, version: int) -> Scripts:
     """What its scripts say of their arguments (argparse), as far as it can be read without running them."""
     found = access.version(person(request), version)
     return Scripts(
+        distributed=code_facts.wanted_type(found.bundle, found.command),
         items=[
             Script(
                 path=script.path,
@@ -110,5 +115,5 @@ def arguments(request: HttpRequest, version: int) -> Scripts:
                 ],
             )
             for script in source.scripts(found.bundle)
-        ]
+        ],
     )

@@ -49,13 +49,22 @@ def test_the_table_of_a_project_is_asked_for_with_what_is_wanted_alone() -> None
     assert asked == [Call("GET", "/projects/7/runs", {"filter": "lr < 1", "columns": ["arg.lr"], "limit": 5, "cursor": ""})]
 
 
-def test_code_whose_type_nobody_says_is_not_sent_again_whatever_its_type_became() -> None:
+def test_code_whose_type_nobody_says_is_not_saved_again_where_it_has_the_one_that_it_asks_for() -> None:
     version = {name: "" for name in ("name", "file_name", "framework", "device", "packages", "network", "requirements", "created_by")}
     version |= {"id": 5, "definition": 3, "number": 1, "size_bytes": 4, "max_slots": 1, "git": None, "created_at": "2026-01-01T00:00:00Z"}
     version |= {"sha256": hashlib.sha256(b"code").hexdigest(), "command": "main.py", "distributed": "single"}
     listed = {"id": 3, "project": 1, "name": "n", "description": "", "created_by": "", "created_at": "2026-01-01T00:00:00Z", "url": ""}
-    answers = [{"items": [{**listed, "newest": version}], "next": None}, {**version, "number": 2, "distributed": "elastic"}]
-    for said, sent in (("by_code", False), ("single", False), ("elastic", True)):
+    listed = {"items": [{**listed, "newest": version}], "next": None}
+    made = {**version, "number": 2, "distributed": "elastic"}
+    for said, answers, number in (
+        ("by_code", [listed, {"items": [], "distributed": "single"}], 1),
+        ("by_code", [listed, {"items": [], "distributed": "elastic"}, made], 2),  # somebody had chosen another
+        ("single", [listed], 1),
+        ("elastic", [listed, made], 2),
+    ):
         attributes = {"command": "main.py", "distributed": said}
-        (made, new), asked = told(sending.save_code(1, "n", b"code", attributes), answers)
-        assert (made.number, new, len(asked)) == (1 + sent, sent, 1 + sent)
+        (taken, new), asked = told(sending.save_code(1, "n", b"code", attributes), answers)
+        assert (taken.number, new, len(asked)) == (number, number == 2, len(answers))
+    other = {"command": "other.py", "distributed": "by_code"}
+    _, asked = told(sending.save_code(1, "n", b"code", other), [listed, made])
+    assert asked[-1].fields == other, "of another script the type is not known yet"

@@ -43,4 +43,6 @@ def test_an_api_call_that_names_no_type_makes_an_elastic_version_as_ever(project
     for said, made in (({}, "elastic"), ({"distributed": "by_code"}, "single"), ({"distributed": "torchrun"}, "torchrun")):
         file = SimpleUploadedFile("l.zip", loop)
         answer = api.of(bob).upload(f"/projects/{project.pk}/definitions", {"name": made, "command": "main.py", "file": file, **said})
-        assert answer.json()["newest"]["distributed"] == made
+        version = answer.json()["newest"]
+        assert version["distributed"] == made
+        assert api.of(bob).get(f"/versions/{version['id']}/arguments").json()["distributed"] == "single", "what it asks for all the same"
