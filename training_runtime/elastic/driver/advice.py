@@ -58,7 +58,7 @@ WRITES_IN_ITS_FOLDER = (
 )
 NO_KEY = (
     "Nobody can be asked for a key here: give it as the secret WANDB_API_KEY under Variables of the project or the training definition, "
-    "with the network The internet; or set the variable WANDB_MODE to offline, and what is logged stays among the results"
+    "with the network The internet; or set the variable WANDB_MODE to offline, and what is logged is on the charts here"
 )
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 # Libraries that try one mirror after another raise an error of their own that has of these only the words.
