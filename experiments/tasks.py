@@ -93,6 +93,7 @@ def pull_triggers() -> None:
 @shared_task
 def advance_searches() -> None:
     """Begin the next trials of searches for hyperparameters."""
+    notify.begun(notify.SEARCHES)
     advancing.advance_all(clock.now())
 
 

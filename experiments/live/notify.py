@@ -34,6 +34,7 @@ Message = tuple[str, dict[str, Any]]  # topic, what is said
 SCHEDULE = "schedule"
 TRIGGERS = "triggers"
 IMPORTS = "imports"
+SEARCHES = "searches"
 STORE = "store"
 
 PAUSE_S = 1.0  # after a failure nothing is tried for so long: a writer with ten things to say waits for a server that is away once
@@ -195,6 +196,11 @@ def nudge_deliveries() -> None:
 def nudge_triggers() -> None:
     """Ask for what came in by triggers to be acted on."""
     _task(Task("experiments.tasks.pull_triggers", (), "control", expires=60, once=TRIGGERS))
+
+
+def nudge_searches() -> None:
+    """Ask for the next trials of searches for hyperparameters."""
+    _task(Task("experiments.tasks.advance_searches", (), "control", expires=60, once=SEARCHES))
 
 
 def nudge_imports() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from experiments.live import notify
-from experiments.models import DefinitionVersion, RunState, RunTransition, TrainingRun, User
+from experiments.models import DefinitionVersion, RunState, RunTransition, SearchTrial, TrainingRun, User
 from experiments.models.runs import ENDED
 from experiments.notifications import rules
 
@@ -81,6 +81,8 @@ def transition_all(steps: Sequence[Step], *, now: dt.datetime, actor: User | Non
             if run.state != S.SUSPENDED:
                 rules.notify_state(run, reason=run.state_reason, now=now, actor=actor)
             _tell(run)
+        if SearchTrial.objects.filter(run__in=[run for run in done if run.state in ENDED]).exists():
+            notify.nudge_searches()
     return done
 
 

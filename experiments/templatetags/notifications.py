@@ -19,6 +19,7 @@ _ICONS: dict[str, tuple[str, str]] = {  # kind -> icon, its class
     NotificationKind.NOT_FINITE: ("warning--alt--filled", ""),
     NotificationKind.THRESHOLD: ("chart--line", ""),
     NotificationKind.SLOT: ("warning--alt--filled", ""),
+    NotificationKind.SEARCH: ("search", ""),
     NotificationKind.MEMBER: ("group", ""),
 }
 

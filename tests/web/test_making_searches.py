@@ -106,6 +106,20 @@ def test_edit_as_new_asks_for_the_same_search_and_run_again_runs_the_command(
     assert Search.objects.get().trials.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_next_trial_is_asked_for_when_one_has_ended(
+    project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any, said: SentMessages
+) -> None:
+    create(as_(alice), project, versions=[version.pk], **ASKED)
+    create(as_(alice), project, versions=[version.pk], name="plain")
+    trial, plain = live()
+    said.clear()
+    finish(plain)
+    assert "advance_searches" not in said.task_names()
+    finish(trial, loss=0.1)
+    assert said.task_names().count("advance_searches") == 1
+
+
 def test_a_form_that_was_sent_twice_begins_one(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     for _ in range(2):
         answer = create(as_(alice), project, versions=[version.pk], idempotency_key="7a0dd0a4-94f2-4f5f-9a5e-d5a5c0a6f9f1", **ASKED)
