@@ -6,11 +6,15 @@ Pure: text in, facts out. The order of what is left is kept, and it is split as 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.definitions import launchers
+
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 MOST_CHARACTERS = 16_000
 # Each takes a value. Those that say how a cluster of IBM's places a job, or which image it starts, mean nothing here and are taken off.
 VALUES = frozenset(
@@ -63,9 +67,11 @@ VALUES = frozenset(
         "--debug-level",
     ]
 )
+USER_CMD = (
+    "A command of one's own (--user-cmd) is python or torchrun with a Python script, or bash with a file that hands its arguments to "
+    "torchrun: for all else name a Python script with --model-main."
+)
 UNKNOWN = {
-    "--user-cmd": "A command of one's own (--user-cmd) is not possible here: name a Python script with --model-main. Of torchrun, or a "
-    "script that calls it, name what torchrun starts, with --exec-start distPyTorch.",
     "--pbmodel-name": "There are no prebuilt models here (--pbmodel-name): send the model's code, and name its script with --model-main.",
     "--pbmodel-cmd": "There are no prebuilt models here (--pbmodel-cmd): send the model's code, and name its script with --model-main.",
 }
@@ -91,6 +97,7 @@ class Arguments:
     priority: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     script: tuple[str, ...] = ()
+    wrapper: str = ""  # a file of the code that is to hand `main` and `script` to torchrun
 
     @property
     def slots(self) -> int | None:
@@ -107,8 +114,11 @@ def parse(args: str, spec: Mapping[str, Any] | None = None) -> Arguments:
         words = shlex.split(args)
     except ValueError:
         raise WrongArguments("The args have a quotation mark without its partner: close the quotes.") from None
+    words, command = _without_command(words)
     said, environment, script = _divided(words)
     facts = _facts(said)
+    if command:
+        facts["wrapper"], facts["main"], *script = _of_command(command)
     if not facts["framework"]:
         raise WrongArguments("The args name no framework: begin with --exec-start edtPyTorch.")
     facts.update(_of_spec(spec or {}))
@@ -120,6 +130,35 @@ def read_json(text: str | bytes) -> Any:
     found = json.loads(text)
     json.dumps(found, ensure_ascii=False).encode()
     return found
+
+
+def _without_command(words: list[str]) -> tuple[list[str], list[str]]:
+    """What is for the platform and the script, and a command of the user's own: all that follows --user-cmd."""
+    end = words.index("--") if "--" in words else len(words)
+    if "--user-cmd" not in words[:end]:
+        return words, []
+    at = words.index("--user-cmd")
+    command = words[at + 2 :] if words[at + 1 : at + 2] == ["--"] else words[at + 1 :]
+    if not command:
+        raise WrongArguments(USER_CMD)
+    return words[:at], command
+
+
+def _of_command(words: list[str]) -> tuple[str, ...]:
+    """The file that is to hand the rest to torchrun, or nothing; script and arguments."""
+    wrapper, rest = "", tuple(words)
+    if words[0] in ("bash", "sh"):
+        wrapper, rest = words[1] if words[1:] else "", tuple(words[2:])
+    elif _PYTHON.fullmatch(words[0]) and words[1:2] != ["-m"]:
+        rest = tuple(words[2:] if words[1:2] == ["-u"] else words[1:])
+    else:
+        try:
+            rest = launchers.divided(words)[1]
+        except launchers.WrongLauncher as wrong:
+            raise WrongArguments(str(wrong)) from None
+    if not rest or not rest[0].endswith(".py") or (words[0] in ("bash", "sh") and not wrapper.endswith(".sh")):
+        raise WrongArguments(USER_CMD)
+    return (wrapper, *rest)
 
 
 def _divided(words: list[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:

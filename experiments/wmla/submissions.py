@@ -7,9 +7,11 @@ that has changed is its next version. See docs/decisions/rest-submissions.md.
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
@@ -17,19 +19,21 @@ from django.db import transaction
 from django.http import Http404
 
 from experiments import access, services
+from experiments.definitions import code_facts
 from experiments.errors import DomainError
 from experiments.files import bundles
-from experiments.models import DefinitionVersion, NamedEnvironment, Project, Slot, Submission, TrainingRun, User
+from experiments.models import Bundle, DefinitionVersion, NamedEnvironment, Project, Slot, Submission, TrainingRun, User
 from experiments.models.definitions import NAMED
 from experiments.services import checks
 from experiments.services.submissions import keep_submission
 from experiments.wmla import answers, frameworks, sent_code
-from experiments.wmla.arguments import Arguments, WrongArguments, parse
+from experiments.wmla.arguments import USER_CMD, Arguments, WrongArguments, parse
 from experiments.wmla.frameworks import Framework
 
 PROJECT = "WMLA submissions"
 ABOUT = "What was submitted by scripts, notebooks and command lines (REST)."
 DEFAULT_SLOTS = 4
+_HANDS_ON = re.compile(r"(?:exec\s+)?(?:torchrun|python3?\s+-m\s+torch\.distributed\.(?:run|launch))\s[^;|&<>`()]*\$[@*][\"']?")
 _PROJECTS = uuid.UUID(
     "6d8f0f0e-6c9f-4f52-9a57-2a4c2a7f3d10"
 )  # one request of each person's stands for their project, whatever it is called
@@ -115,7 +119,18 @@ def _project(by: User) -> Project:
         )
 
 
+def _check_wrapper(bundle: Bundle, path: str) -> None:
+    """What else a file does than to hand its arguments to torchrun would be left out without a word."""
+    where = code_facts.folder(bundle) / path
+    text = code_facts.read_text(where) if ".." not in PurePosixPath(path).parts and where.is_file() else None
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if len(lines) != 1 or not _HANDS_ON.fullmatch(lines[0]):
+        answers.refuse(f"{path} is no file of the code that does nothing but hand its arguments to torchrun. {USER_CMD}")
+
+
 def _command(bundle: Any, said: Arguments, *, only: str) -> str:
+    if said.wrapper:
+        _check_wrapper(bundle, said.wrapper)
     main = said.main.removeprefix("./") or only
     if not main:
         answers.refuse("The args name no script: say which one to run with --model-main main.py.")

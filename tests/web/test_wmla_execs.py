@@ -196,8 +196,13 @@ def test_variables_and_the_priority_reach_the_run(script: Script) -> None:
         ("--exec-start edtPyTorch --model-main main.py --msd-env DATA_DIR=/tmp", "DATA_DIR is set by the studio"),
         ("--exec-start edtPyTorch --model-main main.py --msd-env A", "NAME=VALUE"),
         ("--exec-start edtPyTorch --model-main main.py --msd-priority 0", "1 to 10000"),
-        ("--exec-start edtPyTorch --user-cmd -- python main.py", "--user-cmd"),
-        ("--exec-start distPyTorch --user-cmd -- bash bash_torchrun.sh train.py", "name what torchrun starts"),
+        ("--exec-start edtPyTorch --user-cmd -- make all", "for all else name a Python script with --model-main"),
+        ("--exec-start edtPyTorch --user-cmd", "for all else name a Python script with --model-main"),
+        ("--exec-start distPyTorch --user-cmd -- torchrun --nope 1 main.py", "torchrun has no option --nope"),
+        (
+            "--exec-start distPyTorch --user-cmd -- bash bash_torchrun.sh main.py",
+            "bash_torchrun.sh is no file of the code that does nothing but",
+        ),
         ("--exec-start edtPyTorch --pbmodel-name MNIST", "prebuilt"),
         ("--exec-start edtPyTorch --model-main 'main.py", "quotation mark"),
         ("--exec-start", "has no value"),
@@ -213,6 +218,34 @@ def test_what_cannot_be_is_refused_with_a_sentence_and_leaves_nothing(script: Sc
     assert not DefinitionVersion.objects.exists()
     plain = script.call("post", f"{DL}/execs", part(MAIN.encode(), "main.py"), Accept="text/plain")
     assert plain.content.decode().startswith("Error 400: ")
+
+
+HANDS_ON = "#!/bin/bash\n\ntorchrun --nnodes $WMLA_NWORKER --node_rank=$NODE_RANK --master_port $MASTER_PORT $@\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "command"),
+    [
+        (
+            "distPyTorch --msd-image-name a/b --user-cmd -- bash run.sh main.py --deepspeed ds.config",
+            "torchrun",
+            "main.py --deepspeed ds.config",
+        ),
+        ("distPyTorch --user-cmd -- torchrun --nproc-per-node 2 main.py --ig 3", "torchrun", "main.py --ig 3"),
+        ("PyTorch --user-cmd python3 -u main.py", "single", "main.py"),
+    ],
+)
+def test_a_command_of_ones_own_that_begins_a_python_script_is_run(script: Script, args: str, kind: str, command: str) -> None:
+    sent = tar({"main.py": MAIN, "run.sh": HANDS_ON})
+    run = run_of(submit(script, f"--exec-start {args}", part(sent, "m.modelDir.tar")))
+    assert (run.command, run.version.distributed) == (command, kind)
+
+
+def test_a_file_that_does_more_than_to_hand_its_arguments_on_is_refused(script: Script) -> None:
+    for more in ("export NCCL_DEBUG=INFO\n", "cd src\n"):
+        sent = part(tar({"main.py": MAIN, "run.sh": more + HANDS_ON}), "m.modelDir.tar")
+        answer = submit(script, "--exec-start distPyTorch --user-cmd -- bash run.sh main.py", sent)
+        assert answer.status_code == 400 and "does nothing but hand its arguments to torchrun" in answer.json()["message"]
 
 
 @pytest.mark.parametrize(
