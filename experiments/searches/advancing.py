@@ -89,7 +89,7 @@ def _begin(search: Search, wanted: Wishes, trials: list[SearchTrial], *, by: Use
 
 def _end_early(trials: Sequence[SearchTrial], wanted: Wishes, *, by: User, now: dt.datetime) -> None:
     """Those that train and have fallen behind."""
-    completed = [Course(trial.course["by_epoch"], tuple(trial.course["best"])) for trial in trials if trial.course]
+    completed = [Course(trial.course["by_epoch"], tuple(trial.course["best"])) for trial in trials if trial.course.get("best")]
     if len(completed) < LEAST_ENDED:
         return
     by_epoch = completed[0].by_epoch
