@@ -83,9 +83,8 @@ class Followed:
 
     def _state(self, facts: RunFacts) -> None:
         waits = facts.plan_reason if facts.state in ("queued", "suspended") else ""
-        said = " · ".join(
-            each for each in (facts.state, f"{facts.slots} slots" if facts.slots else "", waits or facts.error_message) if each
-        )
+        slots = f"{facts.slots} slot{'s' * (facts.slots > 1)}" if facts.slots else ""
+        said = " · ".join(each for each in (facts.state, slots, waits or facts.error_message) if each)
         if said == self._said:
             return
         self._said = said
