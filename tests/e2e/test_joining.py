@@ -114,6 +114,7 @@ def test_an_administrator_adds_a_machine_with_one_line_and_a_job_runs_on_it(
     run = run_definition(alice, studio, project, name="digits", code=code, command="main.py --epochs 1", data="Digits of people")
     wait_until(lambda: state(studio, run) == "completed", lambda: f"it has completed\n{studio.tail()}\n{machine.tail()}", deadline_s=120)
     assert not (studio.home / "host" / "local").joinpath(f"run-{run}.1.sock").exists(), "the studio's own machine had nothing to do with it"
+    wait_until(lambda: ".trash" in machine.folder(run).parts, lambda: f"it has put away what it had\n{machine.tail()}")
     there = sums(machine.folder(run))
     assert sums(studio.folder(run)) == there
     assert {"journal.jsonl", "checkpoint/engine.pt", "log/driver/console.log"} <= there.keys()
