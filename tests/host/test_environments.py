@@ -252,6 +252,14 @@ def test_what_needs_a_package_without_a_wheel_is_not_taken_in_an_older_version_f
     assert "deep==1.0" in built(host, "deep\n").lock, "what cannot be built is no reason to have nothing"
 
 
+def test_what_cannot_be_newer_is_not_built_in_the_box_of_strangers_code(host, index):
+    index.add("calm", "1.0")
+    index.add("calm", "2.0", requires=("tiny>9",))
+    seen = built(host, "calm\n")
+    assert "calm==1.0" in seen.lock
+    assert "the older version is taken" in seen.log
+
+
 def test_a_build_has_a_limit_of_time_and_of_size(idle_host, index):
     index.add("large", "1.0", {"large.py": f"TEXT = {'x' * 3_000_000!r}\n"})
     idle_host.start(environment={"UV_INDEX_URL": index.url, "EDT_ENVIRONMENT_BUILD_S": "4", "EDT_ENVIRONMENT_BUILD_BYTES": "1000000"})

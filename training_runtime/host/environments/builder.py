@@ -93,7 +93,7 @@ class _Work:
                 raise Failed(self._explained(failure) + why_not) from None
         self._note("Something has no wheel: it is built from source, with a cache of its own.\n")
         try:
-            return self._attempt(self.spec.strange or self.spec.trusted, sources=True)
+            return self._attempt(self.spec.strange or self.spec.trusted, sources=True, unless=older)
         except Step as failure:
             if not older:
                 raise Failed(self._explained(failure)) from None
@@ -106,10 +106,13 @@ class _Work:
     def _explained(self, failure: Step) -> str:
         return problems.explain(str(failure), self.lines, base=self.base.words, node=self.spec.node)
 
-    def _attempt(self, box: Box, *, sources: bool, lock: str = "") -> Result:
+    def _attempt(self, box: Box, *, sources: bool, lock: str = "", unless: str = "") -> Result:
+        """`unless`: a lock that is as new all the same. Raises Step then."""
         self.box = box
         self.at = self._folder(box, lock or self.spec.lock or self.spec.prefer)
         lock = lock or self.spec.lock or self._resolve(sources=sources)
+        if unless and not bases.older(unless, than=lock):
+            raise Step("nothing newer")
         name = folder_name(lock, self.base.key, prefix=sys.prefix)
         target = Path(self.spec.store, name)
         if not (target / FACTS).is_file():
