@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
+from django.db.models import Q
 from django.http import Http404
 
 from experiments import access
@@ -34,8 +35,9 @@ TIME_UP = "Its time of {0} minutes (maxRunTime) is up."
 
 
 def advance_all(now: dt.datetime) -> None:
-    """All that are not over."""
-    for search in Search.objects.filter(ended_at=None).select_related("experiment__created_by").order_by("pk"):
+    """All that are not over, and those that somebody stopped, until their last trials have ended."""
+    going = Q(ended_at=None) | Q(pk__in=SearchTrial.objects.filter(settled=False).values("search"))
+    for search in Search.objects.filter(going).select_related("experiment__created_by").order_by("pk"):
         try:
             advance(search, now)
         except IntegrityError:
@@ -51,6 +53,8 @@ def advance(search: Search, now: dt.datetime) -> None:
         if not trial.settled and not trial.run.is_live():
             course = results.course(trial.run, wanted) if wanted.early_stop and trial.run.state == RunState.COMPLETED else None
             verbs.settle_trial(trial, result=_result(trial, wanted), course=course)
+    if search.ended_at is not None:
+        return
     if wanted.early_stop:
         _end_early(trials, wanted, by=by, now=now)
     if wanted.minutes is not None and now >= search.created_at + dt.timedelta(minutes=wanted.minutes):

@@ -121,8 +121,8 @@ def _project(by: User) -> Project:
 
 def _check_wrapper(bundle: Bundle, path: str) -> None:
     """What else a file does than to hand its arguments to torchrun would be left out without a word."""
-    where = code_facts.folder(bundle) / path
-    text = code_facts.read_text(where) if ".." not in PurePosixPath(path).parts and where.is_file() else None
+    where, parts = code_facts.folder(bundle) / path, PurePosixPath(path).parts
+    text = code_facts.read_text(where) if not {"..", "/"} & {*parts} and where.is_file() else None
     lines = [line.strip() for line in (text or "").splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if len(lines) != 1 or not _HANDS_ON.fullmatch(lines[0]):
         answers.refuse(f"{path} is no file of the code that does nothing but hand its arguments to torchrun. {USER_CMD}")

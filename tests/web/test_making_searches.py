@@ -284,6 +284,27 @@ def test_a_run_that_somebody_stops_did_not_fall_behind(
     assert (trial.settled, trial.ended_early, trial.result) == (True, False, None)
 
 
+def test_the_trials_of_a_search_that_was_stopped_end_too(
+    project: Project, alice: User, version: DefinitionVersion, as_: As, home: Any
+) -> None:
+    create(as_(alice), project, versions=[version.pk], **ASKED)
+    advancing.advance_all(NOW)
+    one, _ = live()
+    for each in (RunState.STARTING, RunState.RUNNING):
+        states.transition(one, each, reason="a test", now=NOW)
+    TrainingRun.objects.filter(pk=one.pk).update(head_node=Node.objects.create(name="here", last_seen_at=NOW))
+    search = Search.objects.get()
+    verbs.stop_search(search, by=alice, now=NOW)
+    advancing.advance_all(NOW)
+    assert [trial.settled for trial in search.trials.order_by("place")] == [False, True], "one is being stopped"
+    one.refresh_from_db()
+    states.transition(one, RunState.STOPPED, reason="a test", now=NOW)
+    advancing.advance_all(NOW)
+    assert search.trials.filter(settled=True).count() == 2
+    search.refresh_from_db()
+    assert (search.state, search.trials.count()) == ("stopped", 2), "and nothing more is begun"
+
+
 def told(person: User) -> list[tuple[str, str]]:
     return list(Notification.objects.filter(person=person).exclude(kind="project.member").order_by("pk").values_list("kind", "text"))
 

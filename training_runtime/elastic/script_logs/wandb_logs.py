@@ -29,6 +29,7 @@ _RUN_CONFIG = 4
 FILE_NAME = re.compile(r"run-[A-Za-z0-9_-]+\.wandb")
 _OWN = "_"  # what wandb's own names begin with
 MOST_TEXT = 200
+MOST_NAMES = 32  # of a value within others
 MOST_DEPTH = 4  # of a config's values within values
 
 
@@ -153,7 +154,7 @@ def _items(message: bytes) -> Iterator[_Item]:
                 names.append(wire.text(one.data))
             elif one.kind == wire.BYTES and one.number == 16:
                 value = one.data
-        if names:
+        if 0 < len(names) <= MOST_NAMES:
             yield _Item(tuple(names), value)
 
 

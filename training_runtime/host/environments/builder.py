@@ -89,11 +89,12 @@ class _Work:
             self._note(f"With wheels alone {found} would be older than need be.\n")
         except Step as failure:
             if self.spec.strange is None or not problems.needs_source(str(failure)):
-                why_not = f" ({self.spec.why_not})" if self.spec.why_not and problems.needs_source(str(failure)) else ""
-                raise Failed(self._explained(failure) + why_not) from None
+                why_not = self.spec.why_not if problems.needs_source(str(failure)) else ""
+                raise Failed(self._explained(failure) + (f" ({why_not})" if why_not else "")) from None
+        assert self.spec.strange is not None, "code of packages is run in no other box"
         self._note("Something has no wheel: it is built from source, with a cache of its own.\n")
         try:
-            return self._attempt(self.spec.strange or self.spec.trusted, sources=True, unless=older)
+            return self._attempt(self.spec.strange, sources=True, unless=older)
         except Step as failure:
             if not older:
                 raise Failed(self._explained(failure)) from None
@@ -150,8 +151,7 @@ class _Work:
         return [*found, "--no-config", *([] if sources else ["--no-build"])]
 
     def _resolve(self, *, sources: bool) -> str:
-        """The lock. Raises Older where building from source may make a newer one: some packages need one that has no wheel, in all their
-        later versions, and the solver goes back without a word, years perhaps."""
+        """The lock. Raises Older where sources may make a newer one: for want of a wheel the solver goes back without a word, by years."""
         _say({"detail": "resolving what it requires"})
         self._compile("lock.txt", sources=sources)
         lock = self._read("lock.txt", MOST_LOCK_BYTES)
