@@ -45,3 +45,4 @@ class SearchTrial(models.Model):
     class Meta:
         ordering = ["place"]
         constraints = [models.UniqueConstraint(fields=["search", "place"], name="one_trial_per_place")]
+        indexes = [models.Index(fields=["search"], condition=models.Q(settled=False), name="trials_that_go_on")]

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEAST_ENDED = 4  # trials that completed before anything is compared with them
 LEAST_POINTS = 2  # a first value says little
 MOST_POINTS = 1000  # of a course
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """What a curve is looked at by: its best value in each epoch that it has, how many points are in the fullest of them, and its first
+    values, MOST_POINTS at most."""
+
+    best: Sequence[float]
+    most_points: int
+    first: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -33,22 +43,15 @@ class Behind:
     median: float
 
 
-def course(points: Sequence[tuple[int, float]], *, maximize: bool, by_epoch: bool | None = None, has_ended: bool) -> Course:
-    """`points`: epoch and value of each point of the curve, in their order. `by_epoch`: as the others have it, None for as it has it.
-    An epoch that several points are in counts once it is over."""
-    epochs = [epoch for epoch, _ in points]
-    several = len(set(epochs)) > 1
+def course(curve: Epochs, *, maximize: bool, by_epoch: bool | None = None, has_ended: bool) -> Course:
+    """`by_epoch`: as the others have it, None for as it has it. An epoch that several points are in counts once it is over."""
     better = max if maximize else min
     if by_epoch is None:
-        by_epoch = several
-    if not by_epoch:
-        values: Iterable[float] = (value for _, value in points[:MOST_POINTS])
-    else:
-        groups = [[value for _, value in group] for _, group in itertools.groupby(points, key=lambda point: point[0])]
-        if not has_ended and any(len(group) > 1 for group in groups):
-            groups = groups[:-1]
-        values = (better(group) for group in groups[:MOST_POINTS])
-    return Course(by_epoch, tuple(itertools.accumulate(values, better)))
+        by_epoch = len(curve.best) > 1
+    values = curve.best if by_epoch else curve.first
+    if by_epoch and curve.most_points > 1 and not has_ended:
+        values = values[:-1]
+    return Course(by_epoch, tuple(itertools.accumulate(values[:MOST_POINTS], better)))
 
 
 def behind(mine: Course, completed: Sequence[Course], *, maximize: bool) -> Behind | None:

@@ -7,11 +7,13 @@ import json
 import math
 from collections.abc import Sequence
 
+from django.db.models import Count, Max, Min
+
 from experiments.files import runfiles
 from experiments.models import Metric, MetricSeries, SearchTrial, TrainingRun
 from experiments.searches import choosing, falling_behind
 from experiments.searches.curve_names import curve_of
-from experiments.searches.falling_behind import Course
+from experiments.searches.falling_behind import Course, Epochs
 from experiments.searches.wishes import Wishes
 
 FILE = "val_dict_list.json"
@@ -20,7 +22,6 @@ NOT_IN_FILE = "None of its trials wrote a finite {0} to RESULT_DIR/val_dict_list
 NO_CURVE = "None of its trials has a curve {0} with a finite value; the last one has {1}."
 NO_CURVES = "None of its trials has a curve {0} with a finite value: the last one has no curves at all."
 MOST_NAMED = 8
-MOST_POINTS = 100_000  # of a curve that are looked at
 
 
 def result(run: TrainingRun, wanted: Wishes) -> float | None:
@@ -43,8 +44,11 @@ def curve(run: TrainingRun, wanted: Wishes) -> MetricSeries | None:
 
 def course(run: TrainingRun, wanted: Wishes, *, by_epoch: bool | None = None) -> Course:
     """How the run has come to what it has, so far."""
-    points = Metric.objects.filter(series=curve(run, wanted), value__isnull=False).order_by("step")
-    found = [(epoch, value) for epoch, value in points.values_list("epoch", "value")[:MOST_POINTS] if value is not None]
+    points = Metric.objects.filter(series=curve(run, wanted), value__isnull=False)
+    rows = points.values("epoch").annotate(best=(Max if wanted.maximize else Min)("value"), count=Count("pk")).order_by("epoch")
+    epochs = list(rows.values_list("best", "count")[: falling_behind.MOST_POINTS])
+    first = [value for value in points.order_by("step").values_list("value", flat=True)[: falling_behind.MOST_POINTS] if value is not None]
+    found = Epochs([best for best, _ in epochs], max((count for _, count in epochs), default=0), first)
     return falling_behind.course(found, maximize=wanted.maximize, by_epoch=by_epoch, has_ended=not run.is_live())
 
 

@@ -99,6 +99,8 @@ def _parameter(name: str, said: object) -> Parameter:
     if isinstance(said, str) and (found := _RANGE.fullmatch(said.strip())):
         return _range(name, found)
     values = _split(said) if isinstance(said, str) else [str(each) for each in said] if isinstance(said, list) else []
+    if isinstance(said, list) and any(isinstance(each, float) and not math.isfinite(each) for each in said):
+        raise WrongWishes(f"{name} has a value that is no finite number: leave it out.")
     if len(values) < 2:
         raise WrongWishes(f"{name} has no values to choose from: {HOW}.")
     if wrong := next((each for each in values if not 0 < len(each) <= LONGEST or not each.isprintable()), None):

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.searches.falling_behind import LEAST_ENDED, Behind, Course, behind, course
+from experiments.searches import falling_behind
+from experiments.searches.falling_behind import LEAST_ENDED, Behind, Course, Epochs, behind
 
 EPOCHS = [(1, 0.9), (2, 0.5), (3, 0.7), (4, 0.2)]
 STEPS = [(1, 0.9), (1, 0.6), (2, 0.8), (2, 0.4), (3, 0.1)]
+
+
+def course(points: list[tuple[int, float]], *, maximize: bool, has_ended: bool, by_epoch: bool | None = None) -> Course:
+    """Of a curve of these: epoch and value of each point."""
+    epochs = [[value for _, value in group] for _, group in itertools.groupby(points, key=lambda point: point[0])]
+    best = [(max if maximize else min)(values) for values in epochs]
+    curve = Epochs(best, max(map(len, epochs), default=0), [value for _, value in points])
+    return falling_behind.course(curve, maximize=maximize, by_epoch=by_epoch, has_ended=has_ended)
 
 
 def of_epochs(*best: float) -> Course:

@@ -86,6 +86,7 @@ def test_a_value_is_short_and_within_its_range(one: float, other: float, log: bo
         ({"parameters": {"lr": "1,,2"}}, "parameters", "empty value"),
         ({"parameters": {"lr": ["1", ""]}}, "parameters", "empty value"),
         ({"parameters": {"lr": ["1", "x" * 201]}}, "parameters", "no text of 1 to 200"),
+        ({"parameters": {"lr": [1.0, float("nan")]}}, "parameters", "no finite number"),
         ({"parameters": {"learning rate": "1..3"}}, "parameters", "no name of an argument"),
         ({"parameters": {f"a{n}": "1..3" for n in range(101)}}, "parameters", "101 arguments are too many"),
         ({"parameters": "lr"}, "parameters", "nothing to try"),
