@@ -72,7 +72,8 @@ def create_search(
         first = choosing.choose(wanted, [], seed)
         values = first.values or {}
         base = experiment.global_command or command or version.command
-        trial = (command_with(base, values), f"{experiment.name}: {as_words(values)}")
+        told = checks.text(command_with(base, values), field="parameters", limit=checks.COMMAND_LIMIT)
+        trial = (told, f"{experiment.name}: {as_words(values)}")
         (run,) = run_experiment(experiment, by=by, trial=trial, idempotency_key=idempotency_key, now=now)
         return open_search(run, spec=spec, seed=seed, number=first.number, values=values, now=now)
 

@@ -120,6 +120,13 @@ def test_the_next_trial_is_asked_for_when_one_has_ended(
     assert said.task_names().count("advance_searches") == 1
 
 
+def test_a_command_that_its_values_make_too_long_is_refused(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
+    many = "\n".join(f"{'a' * 190}{n} = 1..9" for n in range(12))
+    answer = create(as_(alice), project, versions=[version.pk], **{**ASKED, "parameters": many})
+    assert "characters: use at most 2000" in answer.content.decode()
+    assert not Experiment.objects.exists()
+
+
 def test_a_form_that_was_sent_twice_begins_one(project: Project, alice: User, version: DefinitionVersion, as_: As) -> None:
     for _ in range(2):
         answer = create(as_(alice), project, versions=[version.pk], idempotency_key="7a0dd0a4-94f2-4f5f-9a5e-d5a5c0a6f9f1", **ASKED)
