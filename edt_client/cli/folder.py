@@ -82,16 +82,17 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
     """A run for each combination of arguments, in an experiment of their own.
 
     WORDS are the script, NAME=VALUE,VALUE,... for each argument --NAME that differs (a value with a comma of its own in double quotes),
-    and behind -- the arguments that all have.
+    and behind -- the arguments that all have. In place of the script, a sweep file of Weights & Biases may be named whose method is grid.
 
     \b
     Example: edt sweep . main.py lr=0.1,0.3 batch-size=32,64 -- --epochs 10
     """
     varied = [word for word in words if values.is_varied(word)]
-    if not varied:
+    file = values.sweep_file(folder, words, grid=True)
+    if not (varied or file):
         raise ClientError("Say what differs: edt sweep . main.py lr=0.1,0.3 batch-size=32,64")
-    job, arguments = saved(studio, folder, tuple(word for word in words if word not in varied), as_json=as_json, **said)
-    grid = values.grid(varied)
+    job, arguments = saved(studio, folder, values.common(words, varied, file), as_json=as_json, **said)
+    grid = {**(file.parameters if file else {}), **values.grid(varied)}
     common = {**job.said, "name": job.said["name"] or f"{job.version.name} {' '.join(grid)}"[:120]}
     made = studio.do(operations.sweep(job.project.id, job.version.id, grid=grid, command=shlex.join([job.script, *arguments]), **common))
     if as_json:

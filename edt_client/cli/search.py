@@ -17,20 +17,22 @@ from edt_client.client import Studio
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.plots import number
 from edt_client.searches import SearchFacts, Trial
+from edt_client.sweep_files import SweepFile
 
 EXAMPLE = 'edt search . main.py "lr=0.0001..0.1 log" batch-size=32,64 --metric "test loss"'
 AGAIN_S = 2.0
+USUAL = {"goal": "minimize", "method": "tpe", "trials": 20}
 STATUS = {"finished": 0, "stopped": 130}
 
 
 @click.command("search")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("words", nargs=-1)
-@click.option("--metric", required=True, help='The curve that says which is best, as its chart names it: "test loss".')
+@click.option("--metric", help='The curve that says which is best, as its chart names it: "test loss".')
 @click.option("--maximize", "goal", flag_value="maximize", help="The highest of it is best.")
-@click.option("--minimize", "goal", flag_value="minimize", default="minimize", help="The lowest is (default).")
-@click.option("--method", type=click.Choice(["tpe", "random"]), default="tpe", show_default=True, help="How values are chosen.")
-@click.option("--trials", type=click.IntRange(1, 1000), default=20, show_default=True, help="Runs in all.")
+@click.option("--minimize", "goal", flag_value="minimize", help="The lowest is (default).")
+@click.option("--method", type=click.Choice(["tpe", "random"]), help="How values are chosen (default: tpe).")
+@click.option("--trials", type=click.IntRange(1, 1000), help=f"Runs in all (default: {USUAL['trials']}).")
 @click.option("--at-once", type=click.IntRange(1, 1000), default=2, show_default=True, help="Runs at a time.")
 @click.option("--early-stop", is_flag=True, help="End runs whose metric is worse than half of the others had at the same epoch.")
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
@@ -41,18 +43,20 @@ def search(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, a
 
     WORDS are the script, NAME=VALUES for each argument --NAME that is searched for, and behind -- the arguments that all have. VALUES are a
     range, 0.0001..0.1 or 1..4, with " log" behind it where it goes over powers of ten, or several values with commas between them.
+    In place of the script, a sweep file of Weights & Biases may be named; what is said beside it holds.
     The exit status: 0 a best was found, 1 none, 130 stopped.
 
     \b
     Example: edt search . main.py "lr=0.0001..0.1 log" batch-size=32,64 --metric "test loss" -- --epochs 5
     """
     varied = [word for word in words if values.is_varied(word)]
-    if not varied:
+    file = values.sweep_file(folder, words, grid=False)
+    if not (varied or file):
         raise ClientError(f"Say what to search for: {EXAMPLE}")
-    asked = {name: said.pop(name) for name in ("metric", "goal", "method", "trials", "at_once", "early_stop")}
-    job, arguments = saved(studio, folder, tuple(word for word in words if word not in varied), as_json=as_json, **said)
-    parameters = searches.parameters(varied)
-    name = job.said.pop("name") or f"{job.version.name} {' '.join(parameters)}"[:120]
+    asked = _wishes(file, {name: said.pop(name) for name in ("metric", "goal", "method", "trials", "at_once", "early_stop")})
+    job, arguments = saved(studio, folder, values.common(words, varied, file), as_json=as_json, **said)
+    parameters = {**(file.parameters if file else {}), **searches.parameters(varied)}
+    name = job.said.pop("name") or (file.name if file else "") or f"{job.version.name} {' '.join(parameters)}"[:120]
     command = shlex.join([job.script, *arguments])
     begun = studio.do(searches.begin(job.project.id, job.version.id, parameters, name=name, command=command, **asked, **job.said))
     if as_json:
@@ -60,6 +64,18 @@ def search(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, a
     else:
         click.echo(f"Search {begun.experiment}: {begun.url}", err=True)
     return 0 if detach else _followed(studio, begun, as_json=as_json)
+
+
+def _wishes(file: SweepFile | None, said: dict[str, Any]) -> dict[str, Any]:
+    """What is said, else what the file says, else what is usual."""
+    asked = {**USUAL, **_filled(file.asked if file else {}), **_filled(said)}
+    if "metric" not in asked:
+        raise ClientError(f"Say which curve tells what is best, as its chart names it: {EXAMPLE}")
+    return asked
+
+
+def _filled(of: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in of.items() if value}
 
 
 @click.command("trials")

@@ -216,7 +216,7 @@ def test_decisions_import_the_standard_library_only():
 
 # Of the client: what trains in a notebook, where nothing else may be installed; and what the rest of it may use.
 OF_NOTEBOOKS = ("edt_client.credentials", "edt_client.errors", "edt_client.login", "edt_client.studio")
-OF_THE_CLIENT = ("httpx", "click", "rich", "pathspec")
+OF_THE_CLIENT = ("httpx", "click", "rich", "pathspec", "yaml")
 WHERE_IT_IS = ("IPython", "pandas", "polars")  # used where the person has it
 
 

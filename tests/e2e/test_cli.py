@@ -149,6 +149,7 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
     assert [line for line in commands if not line.startswith("edt ")] == ["pip install edt-studio"]
     numbers: dict[str, int] = {}
     keep_runs(shell.folder)
+    (shell.folder / "sweep.yaml").write_text(blocks("cli.md", "yaml")[0])
 
     def with_numbers(command: str) -> str:
         return re.sub(r"(?<= )[789](?= |$)", lambda found: str(numbers[found[0]]), command)

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = ("edt_client", "training_runtime")
-NEEDED = {"httpx", "click", "rich", "pathspec"}
+NEEDED = {"httpx", "click", "rich", "pathspec", "pyyaml"}
 
 
 @pytest.fixture(scope="module")
