@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from playwright.sync_api import Browser, expect, sync_playwright
 
@@ -34,9 +34,28 @@ def executable() -> str:
 @contextmanager
 def started() -> Iterator[Browser]:
     """A browser. Close it before any test that runs an event loop: while it is open, Playwright's own loop runs in this thread."""
+    close_shared()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
         try:
             yield browser
         finally:
             browser.close()
+
+
+_open = ExitStack()
+_found: list[Browser] = []
+
+
+def shared() -> Browser:
+    """One for all tests of this process that come one after the other and have it."""
+    if not (_found and _found[0].is_connected()):
+        close_shared()
+        _found.append(_open.enter_context(started()))
+    return _found[0]
+
+
+def close_shared() -> None:
+    """Before any test that runs without it."""
+    _found.clear()
+    _open.close()

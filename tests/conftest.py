@@ -17,7 +17,7 @@ from django.db import connection
 from experiments.live import notify
 from experiments.models import Node, Project, User
 from tests import cast, migrated
-from tests.side_by_side import Scheduling
+from tests.side_by_side import IN_A_BROWSER, Scheduling
 from webapp.home import prepare
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is slow, and no test is about that
@@ -37,10 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
-    """Those that share a studio come one after the other, and the last of them is the one that ends it."""
+def _turn(item: pytest.Item) -> tuple[int, bool, bool]:
+    """Those that share a studio come one after the other, and the last of them is the one that ends it; so do those in a browser."""
     shares = item.get_closest_marker("shared_studio")
-    return item.path.parent.name not in FIRST, shares is None, shares is not None and bool(shares.kwargs.get("ends"))
+    rank = 0 if item.path.parent.name in FIRST else 1 if item.path.name.endswith(IN_A_BROWSER) else 2
+    return rank, shares is None, shares is not None and bool(shares.kwargs.get("ends"))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,19 +6,22 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 WHOLE = ("tests/e2e/", "tests/attack/", "tests/architecture/")
+IN_A_BROWSER = "_browser.py"
 
 
 class Scheduling(LoadFileScheduling):
     """A file stays in one process, and of whole studios there is one at a time, beside the one that is attacked: together they are the
-    longest, and each waits more than it computes. What the tests of the architecture have parsed they share.
+    longest, and each waits more than it computes. So do those in a browser, which they share. What the tests of the architecture have
+    parsed they share.
 
     Of a process that dies, the test that it was at has failed and others do the rest. xdist's own gives that test out again, and
     then waits for ever: for a process that got files without a test left in them, or just one, which it begins when the next is known.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
         whole = next((folder for folder in WHOLE if nodeid.startswith(folder)), None)
-        return whole or str(super()._split_scope(nodeid))
+        return whole or (IN_A_BROWSER if file.endswith(IN_A_BROWSER) else file)
 
     def remove_node(self, node: WorkerController) -> str | None:
         work = self.assigned_work[node]

@@ -31,21 +31,26 @@ class Site:
         assert self.process.stdout
         return dict(json.loads(self.process.stdout.readline()))
 
-    def tell(self, order: str) -> None:
+    def write(self, line: str) -> None:
         assert self.process.stdin
-        self.process.stdin.write(order + "\n")
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        assert self.said() == {"done": order}
+
+    def tell(self, order: str) -> dict[str, str]:
+        """What it answers."""
+        self.write(order)
+        said = self.said()
+        assert said.get("done") == order, said
+        return said
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    command = [sys.executable, "-m", "tests.web.serving"]
+@pytest.fixture(scope="session")
+def servers() -> Iterator[subprocess.Popen[str]]:
+    """Where studios begin, one for each file of tests."""
+    command = [sys.executable, "-m", "tests.web.servers"]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        made = Site(process)
-        made.pages = made.said()
-        yield made
+        yield process
         assert process.stdin
         process.stdin.close()
         process.wait(30)
@@ -55,9 +60,18 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium.started() as found:
-        yield found
+def site(servers: subprocess.Popen[str]) -> Iterator[Site]:
+    made = Site(servers)
+    made.write("begin")
+    made.pages = made.said()
+    assert "url" in made.pages, made.pages
+    yield made
+    made.tell("end")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Browser:
+    return chromium.shared()
 
 
 Visit = Callable[..., Page]
@@ -65,7 +79,8 @@ Visit = Callable[..., Page]
 
 @pytest.fixture
 def visit(browser: Browser, site: Site) -> Iterator[Visit]:
-    """`visit(width=360, theme="dark")`: a browser with Alice logged in. Any script error or policy violation fails the test.
+    """`visit(width=360, theme="dark")`: a browser with Alice logged in, on no page yet; with `username=""` nobody is. Any script error or
+    policy violation fails the test.
 
     `outage`: the test takes the server away, and the browser may say so."""
     complaints: list[str] = []
@@ -89,17 +104,24 @@ def visit(browser: Browser, site: Site) -> Iterator[Visit]:
                 complaints.append(f"{page.url}: {said.text}") if said.type == "error" and not (outage or allowed(said.text)) else None
             ),
         )
-        page.goto(site.pages["url"] + "/login/")
-        page.get_by_label("Username").fill(username)
-        page.get_by_label("Password").fill(cast.PASSWORD)
-        page.get_by_role("button", name="Log in").click()
-        page.wait_for_url("**/projects/")
+        if username:
+            session = site.tell(f"session {username}")
+            context.add_cookies([{"name": session["cookie"], "value": session["value"], "url": site.pages["url"]}])
         return page
 
     yield open_
     for context in contexts:
         context.close()
     assert not complaints, "\n".join(complaints)
+
+
+def log_in(page: Page, site: Site, username: str) -> None:
+    """As people do."""
+    page.goto(site.pages["url"] + "/login/")
+    page.get_by_label("Username").fill(username)
+    page.get_by_label("Password").fill(cast.PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/projects/")
 
 
 def go(page: Page, site: Site, name: str) -> None:

@@ -11,13 +11,22 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from experiments.models import User
-from tests import cast
+from tests import cast, chromium
 from tests.conftest import SentMessages
 from tests.web import seed, seeded
-from tests.web.browsing import browser, site, visit
+from tests.web.browsing import browser, servers, site, visit
 
 As = Callable[[User], Client]
-__all__ = ["browser", "site", "visit"]  # the fixtures of the tests in a browser
+__all__ = ["browser", "servers", "site", "visit"]  # the fixtures of the tests in a browser
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "browser" not in getattr(item, "fixturenames", ()):
+        chromium.close_shared()
+
+
+def pytest_sessionfinish() -> None:
+    chromium.close_shared()
 
 
 @pytest.fixture

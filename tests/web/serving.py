@@ -10,7 +10,8 @@ WORDS" to that worker's, "becomes suspended" and "becomes running" change its st
 one, which the waiting one is about to have, "silent" that its machine was last heard of an hour ago,
 "artifact NAME WORDS" keeps a file with the completed one, "files FOLDER 300" so many,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
-machines, "ill" that one slot is out of service and another is doubted. It ends, and leaves nothing, when its input ends.
+machines, "ill" that one slot is out of service and another is doubted, "session NAME" logs somebody in (the answer has the cookie). It
+ends, and leaves nothing, when its input ends, or at "end".
 """
 
 from __future__ import annotations
@@ -78,11 +79,12 @@ def serve() -> None:
         assert time.monotonic() < end, "the server did not start"
         time.sleep(0.02)
     _say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}", **addresses(studio), **packages.pages(), **odd})
-    for line in sys.stdin:
-        _obey(line.split(), studio)
-        _say({"done": line.strip()})
+    while (line := sys.stdin.readline().strip()) and line != "end":
+        _say({"done": line, **(_obey(line.split(), studio) or {})})
     server.should_exit = True
     thread.join(DEADLINE_S)
+    if line:
+        _say({"done": line})
 
 
 def _hear_of_nodes() -> None:
@@ -118,7 +120,19 @@ def _box(level: str) -> None:
     notify.changed("cluster", "nodes")
 
 
-def _obey(words: list[str], studio: Seeded) -> None:
+def _session(username: str) -> dict[str, str]:
+    from django.conf import settings
+    from django.test import Client
+
+    from experiments.models import User
+
+    client = Client()
+    client.force_login(User.objects.get(username=username))
+    return {"cookie": settings.SESSION_COOKIE_NAME, "value": client.cookies[settings.SESSION_COOKIE_NAME].value}
+
+
+def _obey(words: list[str], studio: Seeded) -> dict[str, str] | None:
+    """What is said of it beside that it is done."""
     from django.utils import timezone
 
     from experiments import services
@@ -132,6 +146,8 @@ def _obey(words: list[str], studio: Seeded) -> None:
     run = TrainingRun.objects.get(pk=studio.running.pk)
     now = timezone.now()
     match words:
+        case ["session", username]:
+            return _session(username)
         case ["steps", count]:
             for step in range(run.step + 1, run.step + 1 + int(count)):
                 cast.write_journal(run, cast.step(step, loss=0.2, workers=2, epoch=run.epoch), t=now.timestamp())
@@ -153,6 +169,7 @@ def _obey(words: list[str], studio: Seeded) -> None:
             strange.much_use(studio.completed, strange.many_slots(studio, now=now))
         case _:
             _obey_of_files(words, run, studio, now)
+    return None
 
 
 def _obey_of_files(words: list[str], run: TrainingRun, studio: Seeded, now: dt.datetime) -> None:
@@ -219,6 +236,7 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
 
     from experiments.cluster import utilization
     from experiments.live import notify
+    from experiments.models import LatestUtilization
     from tests.web.measured import STRANGER
     from training_runtime.protocol import RunObservation, SlotSeen
 
@@ -240,7 +258,10 @@ def _at_work(run: TrainingRun, studio: Seeded, share: float) -> None:
     seen = RunObservation(run.pk, 1, "running", tuple(counts), busy_s=busy_s, counted_s=counted_s, slots=slots)
     later = timezone.datetime.fromtimestamp(last.t + 10, timezone.get_current_timezone())
     utilization.store_sample(run, seen, now=later)
-    utilization.renew(run, seen, now=max(later, timezone.now()))  # pages say of what was heard long ago that it was
+    known = max((each.t for each in utilization.entries(LatestUtilization.objects.filter(run=run).first())), default=0.0)
+    soonest = dt.datetime.fromtimestamp(known + utilization.PRESENT_S, dt.UTC)
+    renewed = utilization.renew(run, seen, now=max(later, soonest, timezone.now()))  # pages say of what was heard long ago that it was
+    assert renewed, "it was too soon after the last"
     notify.changed(f"node-{studio.node.pk}", "use")
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from playwright.sync_api import Page, Route, expect
 
 from tests import cast
-from tests.web.browsing import BY_LOOK, WCAG, Site, Visit, go, violations
+from tests.web.browsing import BY_LOOK, WCAG, Site, Visit, go, log_in, violations
 
 ADMINISTRATORS = (
     "environments",
@@ -134,7 +134,8 @@ def test_a_list_of_values_in_an_arguments_field_makes_a_run_of_each(visit: Visit
 
 
 def test_single_keys_lead_around_and_the_bell_rings(visit: Visit, site: Site) -> None:
-    page = visit(username="bob")
+    page = visit(username="")
+    log_in(page, site, "bob")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url("**/projects/*/")
@@ -250,7 +251,8 @@ def test_a_large_zip_of_code_goes_on_where_it_stopped(visit: Visit, site: Site, 
 
 
 def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path) -> None:
-    page = visit(script=False, username="bob")
+    page = visit(script=False, username="")
+    log_in(page, site, "bob")
     (tmp_path / "model.zip").write_bytes(cast.zipped().getvalue())
     page.goto(site.pages["url"] + site.pages["new experiment"])
     page.get_by_label("Name").first.fill("Without script")
@@ -263,6 +265,7 @@ def test_the_story_works_without_script(visit: Visit, site: Site, tmp_path: Path
 
 def test_the_theme_changes_at_once_and_stays(visit: Visit, site: Site) -> None:
     page = visit(username="bob")
+    go(page, site, "projects")
     page.locator("summary", has_text="Account menu").click()
     page.get_by_role("button", name="Dark").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
