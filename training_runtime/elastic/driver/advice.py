@@ -34,7 +34,8 @@ DATA_IS_READ_ONLY = (
 )
 NO_NETWORK = (
     "This run reaches no network, since its training definition does not ask for it: save a new version with the network The internet, or "
-    "upload what it downloads as a data asset, which the script finds at os.environ['DATA_DIR'] and its arguments may name as $DATA_DIR"
+    "upload what it downloads as a data asset of the project, in the same folders, and choose it in the experiment: the script finds it at "
+    "os.environ['DATA_DIR'], its arguments may name it as $DATA_DIR, and where the code says ./data or ../data it is there, too"
 )
 PRIVATE_NETWORK = (
     "This run reaches the internet, but no private network and nothing of the machine that it runs on: ask an administrator to name what "

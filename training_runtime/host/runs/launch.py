@@ -25,7 +25,7 @@ from typing import NoReturn
 from training_runtime import console, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes
-from training_runtime.host.runs import inheritance, workdir
+from training_runtime.host.runs import data_beside_code, inheritance, workdir
 from training_runtime.host.sandbox import enter, kernel, layer, rootfs
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.spares import ahead
@@ -224,6 +224,8 @@ def _make_folders(launch: Launch, result: Path) -> None:
 def _fill_work_dir(launch: Launch) -> None:
     folder = Path(launch.work_dir)
     workdir.make(Path(launch.code), folder)
+    if launch.spec.data_dir:
+        data_beside_code.link(Path(launch.spec.data_dir), Path(launch.code), folder)
     if text := launch.environment.get(CONFIG_JSON):
         workdir.write_config(text, folder)
 
