@@ -163,11 +163,11 @@ def _of_mlflow(client: Any, experiment: str, run: Any) -> RecordedRun:
 
     state = STATES.get(info.status)
     name = info.run_name or data.tags.get("mlflow.runName") or info.run_id
-    times = _span([at / 1000 for at in (info.start_time, info.end_time) if at])
+    times = span([at / 1000 for at in (info.start_time, info.end_time) if at])
     return RecordedRun(f"mlflow {info.run_id}", name, state, *times, points, data.params, tags, artifacts)
 
 
-def _span(times: Iterable[float]) -> tuple[dt.datetime | None, dt.datetime | None]:
+def span(times: Iterable[float]) -> tuple[dt.datetime | None, dt.datetime | None]:
     """The first and the last of some moments (Unix seconds) that can be."""
     now = dt.datetime.now(dt.UTC).timestamp()
     found = [each for each in times if EARLIEST_S <= each <= now]
@@ -206,7 +206,7 @@ def _of_tensorboard(loader: Any, folder: Path, name: str) -> RecordedRun:
                     parameters |= _hyperparameters(said.content)
     files = {path.name: path for path in paths}
     key = f"tensorboard {name} {paths[0].name}"
-    return RecordedRun(key, name, "completed", *_span(times), points, parameters, files=lambda: nullcontext(files))
+    return RecordedRun(key, name, "completed", *span(times), points, parameters, files=lambda: nullcontext(files))
 
 
 def _hyperparameters(content: bytes) -> dict[str, str]:

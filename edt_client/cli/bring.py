@@ -12,6 +12,7 @@ from edt_client.cli.output import as_json, project_for, say_json, with_studio
 from edt_client.client import Studio
 from edt_client.importing import RecordedRun
 from edt_client.things import Import
+from edt_client.wandb_runs import wandb_runs
 
 project_option = click.option("--project", default="", help="Name or number; made where there is none. Default: one of your own.")
 files_option = click.option("--files/--no-files", default=True, help="Send their files as well (default: yes).")
@@ -19,7 +20,7 @@ files_option = click.option("--files/--no-files", default=True, help="Send their
 
 @click.group("import")
 def import_() -> None:
-    """Bring runs that MLflow or TensorBoard has kept, or a whole project of a studio."""
+    """Bring runs that MLflow, TensorBoard or Weights & Biases has kept, or a whole project of a studio."""
 
 
 @import_.command("mlflow")
@@ -53,6 +54,21 @@ def tensorboard(studio: Studio, folder: Path, project: str, files: bool, as_json
     Example: edt import tensorboard runs --project "Old runs"
     """
     _bring(studio, importing.tensorboard_runs(folder), project, files=files, as_json=as_json)
+
+
+@import_.command("wandb")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@project_option
+@files_option
+@as_json
+@with_studio
+def wandb(studio: Studio, folder: Path, project: str, files: bool, as_json: bool) -> None:
+    """Runs of Weights & Biases that lie on this machine, sent to its server or not: the folder wandb beside the script.
+
+    \b
+    Example: edt import wandb wandb --project "Old runs"
+    """
+    _bring(studio, wandb_runs(folder), project, files=files, as_json=as_json)
 
 
 def _bring(studio: Studio, kept: Iterator[RecordedRun], project: str, *, files: bool, as_json: bool) -> None:

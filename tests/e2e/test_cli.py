@@ -17,10 +17,9 @@ from typing import Any
 import nbformat
 import pexpect
 import pytest
-from mlflow import MlflowClient
 from nbclient import NotebookClient
-from torch.utils.tensorboard import SummaryWriter
 
+from tests.e2e.kept_elsewhere import KEPT, keep_runs
 from tests.e2e.studio import REPOSITORY, Studio, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio, pytest.mark.timeout(600)]
@@ -104,19 +103,6 @@ def blocks(page: str, language: str) -> list[str]:
     return found
 
 
-def keep_runs(folder: Path) -> None:
-    """As MLflow and TensorBoard have kept them."""
-    with (folder / ".gitignore").open("a") as ignored:
-        ignored.write("mlruns/\nruns/\n")
-    client = MlflowClient(tracking_uri=str(folder / "mlruns"))
-    run = client.create_run(client.create_experiment("letters"), run_name="first").info.run_id
-    client.log_metric(run, "loss", 0.5, step=1)
-    client.log_text(run, "as good as it gets", "notes.txt")
-    client.set_terminated(run)
-    with SummaryWriter(str(folder / "runs" / "a")) as writer:
-        writer.add_scalar("loss", 0.25, 1)
-
-
 def told(shell: Shell, project: str) -> list[dict[str, Any]]:
     """What is the same of a project's runs wherever it is."""
     runs = shell.said(f'edt ls --project "{project}" --json')
@@ -176,7 +162,7 @@ def test_every_command_of_its_page_does_what_the_page_says(shell: Shell, monkeyp
             assert "it is there already" in shell.run(command)
         if command.startswith("edt verify"):
             assert shell.said(f"{command} --json")["problem"] == ""
-    assert {name: run["metrics"] for name, run in brought.items()} == {"first": {"train loss": 0.5}, "a": {"train loss": 0.25}}
+    assert {name: run["metrics"] for name, run in brought.items()} == KEPT
     assert {run["state"] for run in brought.values()} == {"completed"}
     assert (shell.folder / "results.zip").stat().st_size > 1000
     assert "hello from" in (shell.folder / "driver.log").read_text()

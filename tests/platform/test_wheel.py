@@ -55,6 +55,8 @@ def test_the_command_starts_from_it_without_django_and_torch(wheel: Path, tmp_pa
         "import edt_client; assert edt_client.__file__.startswith(sys.path[0]), edt_client.__file__\n"
         "edt_client.Studio, edt_client.AsyncStudio\n"
         "assert not {'django', 'torch', 'numpy', 'pandas', 'training_runtime'} & set(sys.modules)\n"
+        "from training_runtime.elastic.script_logs import wandb_logs\n"  # for `edt import wandb`
+        "assert not {'django', 'torch', 'numpy'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

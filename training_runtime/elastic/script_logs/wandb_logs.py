@@ -24,8 +24,9 @@ BLOCK_BYTES = 1 << 15
 CHUNK_HEAD_BYTES = 7  # checksum, length, kind
 MOST_RECORD_BYTES = 1 << 19  # tables and long texts are larger
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_HISTORY, _CONFIG, _RUN = 2, 5, 17  # fields of a Record
-_RUN_CONFIG = 4
+_HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18  # fields of a Record
+_RUN_CONFIG, _RUN_TAGS, _RUN_STARTED = 4, 10, 17
+_RUN_TEXTS = {1: "id", 3: "project", 8: "name", 9: "notes"}
 FILE_NAME = re.compile(r"run-[A-Za-z0-9_-]+\.wandb")
 _OWN = "_"  # what wandb's own names begin with
 MOST_TEXT = 200
@@ -34,7 +35,21 @@ MOST_DEPTH = 4  # of a config's values within values
 
 
 @dataclass
+class Run:
+    """What a log says of its run, empty where it says nothing. `started_at`: Unix seconds; `exit_code`: None while it has no end."""
+
+    id: str = ""
+    name: str = ""
+    project: str = ""
+    notes: str = ""
+    tags: list[str] = field(default_factory=list)
+    started_at: float = 0.0
+    exit_code: int | None = None
+
+
+@dataclass
 class _Findings:
+    run: Run = field(default_factory=Run)
     scalars: list[Scalar] = field(default_factory=list)
     parameters: list[dict[str, str]] = field(default_factory=list)
 
@@ -49,11 +64,21 @@ class _Item:
 
 def read(data: bytes, offset: int) -> Chunk:
     """`data` is what the file has at `offset`, which is its beginning or that of a chunk. A record without an end waits for it."""
+    return _read(data, offset, _Findings())
+
+
+def read_whole(data: bytes) -> tuple[Run, Chunk]:
+    """Of a file that has been written."""
+    found = _Findings()
+    chunk = _read(data, 0, found)
+    return found.run, chunk
+
+
+def _read(data: bytes, offset: int, found: _Findings) -> Chunk:
     if offset == 0 and len(data) < HEAD_BYTES:
         return Chunk((), 0)
     if offset == 0 and not data.startswith(HEAD):
         return Chunk((), 0, broken=True)
-    found = _Findings()
     damaged = too_large = 0
     at = end = HEAD_BYTES if offset == 0 else 0
     parts: list[bytes] = []
@@ -100,9 +125,26 @@ def _add_record(record: bytes, found: _Findings) -> None:
         elif each.number == _CONFIG:
             found.parameters += _parameters(each.data)
         elif each.number == _RUN:
-            for inside in wire.fields(each.data):
-                if (inside.number, inside.kind) == (_RUN_CONFIG, wire.BYTES):
-                    found.parameters += _parameters(inside.data)
+            _add_run(each.data, found)
+        elif each.number == _EXIT:
+            codes = [inside.whole for inside in wire.fields(each.data) if (inside.number, inside.kind) == (1, wire.VARINT)]
+            found.run.exit_code = codes[-1] if codes else 0
+
+
+def _add_run(message: bytes, found: _Findings) -> None:
+    run = found.run
+    run.tags = []  # said anew each time
+    for each in wire.fields(message):
+        if each.kind != wire.BYTES:
+            continue
+        if each.number == _RUN_CONFIG:
+            found.parameters += _parameters(each.data)
+        elif each.number in _RUN_TEXTS:
+            setattr(run, _RUN_TEXTS[each.number], wire.text(each.data))
+        elif each.number == _RUN_TAGS:
+            run.tags.append(wire.text(each.data))
+        elif each.number == _RUN_STARTED:
+            run.started_at = float(next((inside.whole for inside in wire.fields(each.data) if inside.number == 1), 0))
 
 
 def _scalars(history: bytes) -> list[Scalar]:
