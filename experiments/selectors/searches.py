@@ -21,6 +21,13 @@ class SearchFacts:
     best: SearchTrial | None
 
     @property
+    def method(self) -> str:
+        """How values are chosen, as people call it."""
+        return {"Tpe": "TPE", "Random": "at random", "ExperimentGridSearch": "trials that were listed"}.get(
+            self.wanted.algorithm, self.wanted.algorithm
+        )
+
+    @property
     def ended_early(self) -> int:
         return sum(trial.ended_early for trial in self.trials)
 

@@ -28,7 +28,7 @@ def experiment(alice: User, victor: User, said: Any, home: Any) -> Experiment:
 def test_the_page_says_what_is_looked_for_how_far_it_is_and_which_trial_was_best(experiment: Experiment, alice: User, as_: As) -> None:
     page = f"/experiments/{experiment.pk}/"
     first = as_(alice).get(page).content.decode()
-    assert "the smallest <code>loss</code>" in first
+    assert 'the smallest <code>loss</code>\n    <span class="quiet">(at random)</span>' in first
     assert "0 of 4 have ended" in first
     assert "none has come to a result" in first
     one, two = live()
