@@ -19,6 +19,7 @@ ENDINGS = (".yaml", ".yml")
 LINEAR = ("", "uniform", "int_uniform", "q_uniform")
 ON_LOGS = ("log_uniform_values", "q_log_uniform_values", "inv_log_uniform_values")
 EXPONENTS = ("log_uniform", "q_log_uniform", "inv_log_uniform")  # their ends are natural logarithms of the values
+MOST_EXPONENT = 700.0  # beyond it there is no such number
 PROGRAM, ARGUMENTS, AS_WORDS = "${program}", "${args}", "${args_no_hyphens}"
 USUAL = ("${env}", "${interpreter}", PROGRAM, ARGUMENTS)
 KNOWN = (*USUAL, AS_WORDS, "python", "python3")
@@ -104,7 +105,7 @@ def _command(said: Mapping[str, Any]) -> tuple[str, list[str], list[str], bool]:
     script, words = said.get("program"), [str(each) for each in said.get("command") or USUAL]
     if not isinstance(script, str) or not script:
         raise _Wrong("it names no program: say which script is run, program: train.py")
-    if wrong := next((each for each in words if each.startswith("${") and each not in KNOWN), ""):
+    if wrong := next((each for each in words if "${" in each and each not in KNOWN), ""):
         raise _Wrong(f"its command has {wrong}, which has no counterpart here: write ${{args}} or ${{args_no_hyphens}}.")
     start = words.index(PROGRAM) if PROGRAM in words else words.index(script) if script in words else -1
     if start < 0 or any(each not in KNOWN for each in words[:start]):
@@ -138,7 +139,7 @@ def _range(name: str, wanted: Mapping[str, Any]) -> str | list[str]:
         raise _Wrong(f"parameter {name} has the distribution {how}, which is not known here: use uniform or log_uniform_values.")
     least, most = (_number(name, end) for end in ends)
     if how in EXPONENTS:
-        least, most = math.exp(least), math.exp(most)
+        least, most = (_number(name, math.exp(end) if end < MOST_EXPONENT else math.inf) for end in (least, most))
     if how in (*ON_LOGS, *EXPONENTS):
         return f"{_text(least, how.startswith('q_'))}..{_text(most, how.startswith('q_'))} log"  # which has no steps
     whole = how == "int_uniform" or (not how and all(isinstance(end, int) for end in ends))

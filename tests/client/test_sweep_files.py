@@ -123,6 +123,8 @@ def test_a_grid_has_a_list_for_each_parameter() -> None:
         (of(parameters={"lr": {"values": [[1], [2]]}}), "no list of numbers or texts"),
         (of(parameters={"optimizer": {"parameters": {"lr": {"value": 1}}}}), "has parameters of its own"),
         (of(metric={"name": "loss", "goal": "least"}), "neither minimize nor maximize"),
+        (of(parameters={"lr": {"distribution": "log_uniform", "min": 1, "max": 1000}}), "numbers for its min and max"),
+        (of(command=["${program}", "--out=${envvar:HOME}", "${args}"]), "--out=${envvar:HOME}, which has no counterpart"),
         (of(run_cap="many"), "is no number of runs"),
         (of(command=["${program}", "${args_json}"]), "${args_json}, which has no counterpart"),
         (of(command=["torchrun", "${program}", "${args}"]), "its type by --type"),
