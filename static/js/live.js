@@ -28,7 +28,7 @@ let subscribed = new Set();
 let granted = new Set();
 /** @type {Map<string, ((message: any) => void)[]>} */
 const listeners = new Map();
-/** When an element was asked for last, the timer of the next time, and how long the last answer took. @type {WeakMap<Element, {last: number, timer: number, cost: number}>} */
+/** When an element was asked for last, the timer of the next time, how long the last answer took, and when it last became what somebody chose. @type {WeakMap<Element, {last: number, timer: number, cost: number, chosen: number}>} */
 const refreshes = new WeakMap();
 
 /** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". Who comes after the page was subscribed is told so at once: what it has fetched may be older. @param {string} type @param {(message: any) => void} handler */
@@ -129,10 +129,16 @@ function concerns(element, message) {
   return words(element, 'data-live').includes(message.topic) && (!kinds.length || message.what.some((/** @type {string} */ what) => kinds.includes(what)));
 }
 
+/** @param {Element} element */
+function knownOf(element) {
+  const known = refreshes.get(element) || { last: 0, timer: 0, cost: 0, chosen: 0 };
+  refreshes.set(element, known);
+  return known;
+}
+
 /** Ask htmx to refetch an element now, or as soon as its last time is `gap` ms ago. @param {Element} element */
 export function refresh(element, gap = MIN_GAP_MS) {
-  const known = refreshes.get(element) || { last: 0, timer: 0, cost: 0 };
-  refreshes.set(element, known);
+  const known = knownOf(element);
   if (known.timer) return;
   const wait = Math.max(0, known.last + Math.max(gap, PATIENCE * known.cost) - Date.now());
   known.timer = window.setTimeout(() => {
@@ -163,9 +169,10 @@ export function start() {
   document.addEventListener('htmx:before:swap', (event) => {
     const context = /** @type {CustomEvent} */ (event).detail.ctx;
     const element = /** @type {Element} */ (event.target);
-    if (element.matches('[data-live]') && element.querySelector(CHOOSES)) {
-      event.preventDefault(); // someone has begun to choose in there while it was on its way: it is asked for again when they are done
-      setTimeout(() => refresh(element), 1000);
+    const live = element.matches('[data-live]');
+    if (live && (element.querySelector(`${CHOOSES}, .htmx-request:not([data-live])`) || knownOf(element).chosen > knownOf(element).last)) {
+      event.preventDefault(); // someone has begun to choose in there, or has chosen, while it was on its way: it is asked for again
+      setTimeout(() => refresh(element), element.querySelector(CHOOSES) ? 1000 : 0);
       return;
     }
     if (!context.response) return;
@@ -173,7 +180,7 @@ export function start() {
     if (context.response.raw.redirected || context.response.status >= 400) {
       event.preventDefault();
       if (context.response.status < 500) location.reload();
-    }
+    } else if (!live && context.target instanceof Element && context.target.matches('[data-live]')) knownOf(context.target).chosen = Date.now();
   });
   if (!topics().size) return;
   show('connecting', 'Connecting');

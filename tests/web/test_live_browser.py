@@ -79,6 +79,25 @@ def test_an_action_that_comes_to_nothing_is_said(visit: Visit, site: Site) -> No
     expect(page.get_by_role("alert")).to_contain_text("something went wrong there")
 
 
+def test_what_one_has_chosen_is_not_undone_by_what_was_asked_for_before(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    expect(page.locator("#live")).to_have_text("Live")
+    page.wait_for_load_state("networkidle")
+    held: list[Route] = []
+    of_before = re.compile(r"\?part=notes(&events=)?$")
+    page.route(of_before, lambda route: held.append(route))
+    with page.expect_request(of_before):
+        page.evaluate("document.getElementById('notes').dispatchEvent(new CustomEvent('refresh'))")
+    kind = page.get_by_role("navigation", name="Kinds of events").get_by_role("link").nth(1)
+    kind.click()
+    expect(kind).to_have_attribute("aria-current", "true")
+    with page.expect_response(re.compile(r"\?part=notes&events=\w+$")):  # it is asked for again, as it is to be now
+        for route in held:
+            route.continue_()
+    expect(kind).to_have_attribute("aria-current", "true")
+
+
 def test_a_run_that_does_not_train_has_no_pace(visit: Visit, site: Site) -> None:
     page = visit()
     site.tell("becomes suspended")
