@@ -2,8 +2,8 @@
 
 things       what the API answers, typed
 calls        what is asked, without a connection; `operations`: all that can be asked; `registry`: of models; `searches`: for values;
-             `sending`: in pieces
-client, aio  the two clients, by httpx; `connection`: what the first does over it; `transport`: what they have in common
+             `sending`: in pieces; `folders`: with a folder's code
+client, aio  the two clients, by httpx; `connection`, `async_connection`: what each does over it; `transport`: what these have in common
 packing      a folder as the zip that is sent
 plots        curves for a terminal and for a notebook
 credentials  which studio is meant, and by which token; `login`

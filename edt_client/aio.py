@@ -4,118 +4,112 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import httpx
-
-from edt_client import credentials, operations, packing, points, sending, transport
-from edt_client.calls import Answer, Call, Operation, checked
-from edt_client.errors import ClientError, NoAnswer
-from edt_client.events import Reader
-from edt_client.things import Curve, Event, Node, Project, RunCurves, RunFacts, Slot
-from edt_client.transport import EVERY_S, STREAM_TIMEOUT, TRIES, Frame
-
-T = TypeVar("T")
+from edt_client import data, folders, operations, packing, points, registry, searches, sending, transport
+from edt_client.async_connection import AsyncConnection
+from edt_client.errors import NoAnswer
+from edt_client.packing import Packed
+from edt_client.registry import ModelVersion, RegisteredModel
+from edt_client.searches import SearchFacts, Trial, Values
+from edt_client.things import Curve, DataAsset, File, Import, Node, Project, Reproduction, RunCurves, RunFacts, Series, Slot, Version
+from edt_client.transport import EVERY_S, Frame
 
 
-class AsyncStudio:
-    """A studio, as one person. Use it in an `async with`, or close it."""
-
-    def __init__(self, url: str, token: str, *, ca_cert: str = "") -> None:
-        self.url = credentials.address(url)
-        self._http = httpx.AsyncClient(**transport.settings(credentials.Studio(self.url, token, ca_cert)))
+class AsyncStudio(AsyncConnection):
+    """A studio, as one person. Use it in an `async with`, or close it. What each does is said of the same in `client.Studio`."""
 
     @classmethod
     def from_environment(cls) -> AsyncStudio:
-        """The one that EDT_STUDIO and EDT_TOKEN name, or the last `edt login`."""
         named = transport.named()
         return cls(named.url, named.token, ca_cert=named.ca_cert)
-
-    async def __aenter__(self) -> AsyncStudio:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def do(self, operation: Operation[T]) -> T:
-        """The outcome of an operation of `edt_client.operations`."""
-        try:
-            call = next(operation)
-            while True:
-                try:
-                    answer = await self._send(call)
-                except ClientError as error:  # which the operation may know what to do about
-                    call = operation.throw(error)
-                else:
-                    call = operation.send(answer)
-        except StopIteration as end:
-            outcome: T = end.value
-            return outcome
-
-    async def _send(self, call: Call) -> Answer:
-        for attempt in range(TRIES):
-            answer = None
-            try:
-                answer = transport.answer_of(await self._http.request(**transport.request(call)))
-                return checked(answer, url=self.url)
-            except httpx.HTTPError as error:
-                failure: NoAnswer = transport.unreachable(self.url, error)
-            except NoAnswer as error:
-                failure = error
-            if not call.again or attempt == TRIES - 1:
-                raise failure
-            await asyncio.sleep(transport.pause_s(attempt, answer))
-        raise AssertionError("not reached")
-
-    async def get(self, path: str, **query: Any) -> Any:
-        """Any call of the API that reads, as plain JSON."""
-        return await self.do(operations.get(path, **query))
 
     async def projects(self, *, q: str = "") -> list[Project]:
         return await self.do(operations.projects(q=q))
 
     async def project(self, name: str, *, make: bool = False) -> Project:
-        """By its name or its number."""
         return await self.do(operations.project_of(name, make=make))
 
     async def runs(self, *, most: int = 50, **wanted: Any) -> list[AsyncRun]:
-        """Newest first. `wanted`: project, experiment, state ("live", "ended", ...), submitter, tag, q."""
         return [AsyncRun(self, facts) for facts in await self.do(operations.runs(most=most, **wanted))]
 
     async def get_run(self, number: int) -> AsyncRun:
         return AsyncRun(self, await self.do(operations.run(number)))
 
     async def curves(self, runs: Iterable[int], *metrics: str, max_points: int = 1000) -> list[RunCurves]:
-        """Of several runs, by their numbers, in one answer: await studio.curves([7, 8], "test loss")."""
         return await self.do(points.curves(runs, metrics, max_points=max_points))
 
     async def metrics(self, runs: Iterable[int], *metrics: str, frame: Frame = "pandas") -> Any:
-        """All points of those as a frame of pandas or polars, with a column `run`."""
         return transport.as_frame(await self.do(points.table(runs, metrics)), frame)
+
+    async def save(self, folder: Path | str, *, project: str, name: str = "", **attributes: str) -> Version:
+        return (await self.do(folders.save(await _packed(folder), attributes, project=project, name=name)))[1]
 
     async def run(
         self, folder: Path | str, command: str, *, project: str, name: str = "", slots: int | None = None, **said: Any
     ) -> AsyncRun:
-        """Pack a folder, save it, and run `command` of it. `said`: data, source_folder, environment."""
-        packed = await asyncio.to_thread(packing.pack, Path(folder))
-        found = await self.do(operations.project_of(project, make=True))
-        attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
-        version, _ = await self.do(sending.save_code(found.id, packed.name, packed.zip, attributes))
-        return AsyncRun(self, await self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
+        begun = folders.run(await _packed(folder), command, project=project, name=name, slots=slots, **said)
+        return AsyncRun(self, await self.do(begun))
 
-    async def import_project(self, archive: Path | str, *, name: str = "") -> Project:
-        """A new project of the .zip of one. Raises Refused with why."""
+    async def sweep(
+        self, folder: Path | str, command: str, grid: Mapping[str, Sequence[str]], *, project: str, name: str = "", **said: Any
+    ) -> list[AsyncRun]:
+        made = await self.do(folders.sweep(await _packed(folder), command, grid, project=project, name=name, **said))
+        return [AsyncRun(self, facts) for facts in made]
+
+    async def search(
+        self, folder: Path | str, command: str, parameters: Mapping[str, Values], *, metric: str, project: str, name: str = "", **said: Any
+    ) -> AsyncSearch:
+        begun = folders.search(await _packed(folder), command, parameters, metric=metric, project=project, name=name, **said)
+        return AsyncSearch(self, await self.do(begun))
+
+    async def get_search(self, experiment: int) -> AsyncSearch:
+        return AsyncSearch(self, await self.do(searches.of_experiment(experiment)))
+
+    async def upload(self, folder: Path | str, *, project: str, name: str = "", next_of: str = "", note: str = "") -> DataAsset:
+        return await self.do(data.add_data(Path(folder), project=project, name=name, next_of=next_of, note=note))
+
+    async def data(self, address: str, *, project: str) -> DataAsset:
+        return await self.do(data.of_project(address, project))
+
+    async def export_project(self, project: str, to: Path | str) -> Path:
+        number = (await self.do(operations.project_of(project, make=False))).id
+        target = transport.anew(Path(to), f"project-{number}.zip")
+        await self.download(f"/projects/{number}/export", target)
+        return target
+
+    async def import_project(self, archive: Path | str, *, name: str = "", seen: Callable[[Import], object] = lambda _: None) -> Project:
         begun = await self.do(sending.send_project(Path(archive), name=name))
         while not begun.is_over:
+            seen(begun)
             await asyncio.sleep(EVERY_S)
             with contextlib.suppress(NoAnswer):
                 begun = await self.do(sending.project_import(begun.id))
+        seen(begun)
         return await self.do(sending.imported(begun))
+
+    async def models(self, *, project: str = "") -> list[RegisteredModel]:
+        return await self.do(registry.models(project=await self.number_of(project)))
+
+    async def model(self, address: str, *, project: str = "") -> ModelVersion:
+        return await self.do(registry.version_of(address, project=await self.number_of(project)))
+
+    async def download_model(self, address: str, to: Path | str = "", *, project: str = "", file: str = "") -> list[Path]:
+        version = await self.model(address, project=project)
+        files, folder = registry.chosen_files(version, file, to)
+        targets = [registry.target_path(folder, each.path) for each in files]
+        for each, target in zip(files, targets, strict=True):
+            await self.download(registry.file_path(version, each.path), target, size_bytes=each.size_bytes)
+            await asyncio.to_thread(registry.check, target, each)
+        return targets
+
+    async def set_alias(self, address: str, alias: str, *, project: str = "") -> RegisteredModel:
+        return await self.do(registry.point_alias(address, alias, project=await self.number_of(project)))
+
+    async def number_of(self, project: str) -> int | None:
+        return await self.do(operations.number_of(project))
 
     async def slots(self) -> list[Slot]:
         return await self.do(operations.slots())
@@ -123,23 +117,48 @@ class AsyncStudio:
     async def nodes(self) -> list[Node]:
         return await self.do(operations.nodes())
 
-    async def events(self, *topics: str) -> AsyncIterator[Event]:
-        """What happens, as it happens, until the stream ends. Raises NoAnswer where it breaks off."""
-        reader = Reader()
-        try:
-            async with self._http.stream("GET", "/stream", params={"topic": list(topics)}, timeout=STREAM_TIMEOUT) as response:
-                if response.status_code >= 300:
-                    await response.aread()
-                    checked(transport.answer_of(response), url=self.url)
-                async for line in response.aiter_lines():
-                    if (event := reader.feed(line)) is not None:
-                        yield event
-        except httpx.HTTPError as error:
-            raise transport.unreachable(self.url, error) from None
+
+async def _packed(folder: Path | str) -> Packed:
+    return await asyncio.to_thread(packing.pack, Path(folder))
+
+
+class AsyncSearch:
+    """A search for hyperparameters, as `client.Search`."""
+
+    def __init__(self, studio: AsyncStudio, facts: SearchFacts) -> None:
+        self.studio, self.facts = studio, facts
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "facts":
+            raise AttributeError(name)
+        return getattr(self.facts, name)
+
+    def __repr__(self) -> str:
+        return f"<AsyncSearch {self.facts.experiment} {self.facts.name!r}: {self.facts.state}, {self.facts.ended} of {self.facts.most}>"
+
+    @property
+    def best(self) -> Trial | None:
+        return self.facts.its_best
+
+    @property
+    def trials(self) -> list[Trial]:
+        return self.facts.its_trials
+
+    async def refresh(self) -> AsyncSearch:
+        self.facts = await self.studio.do(searches.of_experiment(self.facts.experiment))
+        return self
+
+    async def wait(self, *, timeout: float | None = None) -> AsyncSearch:
+        await _wait(self, f"search {self.facts.experiment}", timeout=timeout)
+        return self
+
+    async def stop(self) -> AsyncSearch:
+        self.facts = await self.studio.do(searches.stop(self.facts.experiment))
+        return self
 
 
 class AsyncRun:
-    """A run. `facts` are as old as the last `refresh`; its attributes are those of `things.RunFacts`."""
+    """A run, as `client.Run`."""
 
     def __init__(self, studio: AsyncStudio, facts: RunFacts) -> None:
         self.studio, self.facts = studio, facts
@@ -156,28 +175,81 @@ class AsyncRun:
         self.facts = await self.studio.do(operations.run(self.facts.id))
         return self
 
-    async def wait(self) -> AsyncRun:
-        """Until it has ended."""
-        while not (await self.refresh()).facts.has_ended:
-            await asyncio.sleep(EVERY_S)
+    async def wait(self, *, timeout: float | None = None, seen: Callable[[RunFacts], object] = lambda _: None) -> AsyncRun:
+        await _wait(self, f"run {self.facts.id}", timeout=timeout, seen=seen)
         return self
 
     async def stop(self, reason: str = "") -> AsyncRun:
         self.facts = await self.studio.do(operations.stop(self.facts.id, reason=reason))
         return self
 
+    async def pause(self, reason: str = "") -> AsyncRun:
+        self.facts = await self.studio.do(operations.pause(self.facts.id, reason=reason))
+        return self
+
+    async def resume(self, reason: str = "") -> AsyncRun:
+        self.facts = await self.studio.do(operations.resume(self.facts.id, reason=reason))
+        return self
+
     async def change(self, **changes: Any) -> AsyncRun:
-        """priority, min_slots, max_slots, any_kind, tags, note."""
         self.facts = await self.studio.do(operations.change(self.facts.id, **changes))
         return self
+
+    async def rerun(self, **changes: Any) -> list[AsyncRun]:
+        return [AsyncRun(self.studio, facts) for facts in await self.studio.do(operations.rerun(self.facts.id, **changes))]
+
+    async def reproduce(self) -> AsyncRun:
+        return AsyncRun(self.studio, await self.studio.do(operations.reproduce(self.facts.id)))
+
+    async def reproduction(self) -> Reproduction:
+        return await self.studio.do(operations.reproduction(self.facts.id))
+
+    async def receipt(self) -> bytes:
+        return await self.studio.do(operations.receipt(self.facts.id))
+
+    async def register(self, name: str, **said: Any) -> ModelVersion:
+        return await self.studio.do(registry.register(self.facts.id, name, **said))
+
+    async def series(self) -> list[Series]:
+        return await self.studio.do(operations.metrics(self.facts.id))
 
     async def curves(self, *, group: str = "", name: str = "", max_points: int = 1000) -> list[Curve]:
         return await self.studio.do(operations.curves(self.facts.id, group=group, name=name, max_points=max_points))
 
     async def metrics(self, frame: Frame = "pandas", *, group: str = "", name: str = "") -> Any:
-        """All points as a frame of pandas or polars."""
         return transport.as_frame(await self.studio.do(operations.table(self.facts.id, group=group, name=name)), frame)
 
     async def log(self, name: str = "driver", *, lines: int = 200) -> str:
-        """Its last lines."""
         return (await self.studio.do(operations.log(self.facts.id, name, lines=lines))).text
+
+    async def log_lines(self, name: str = "driver", *, follow: bool = True, offset: int = 0) -> AsyncIterator[str]:
+        while True:
+            ended = (await self.refresh()).facts.has_ended  # asked before the log: what it wrote at its end is in there
+            while (tail := await self.studio.do(operations.log(self.facts.id, name, offset=offset))).text:
+                offset = tail.end
+                yield tail.text
+            if ended or not follow:
+                return
+            await asyncio.sleep(EVERY_S / 2)
+
+    async def files(self) -> list[File]:
+        return await self.studio.do(operations.files(self.facts.id))
+
+    async def download(self, path: str, to: Path | str) -> Path:
+        size = await self.studio.do(operations.size_of_file(self.facts.id, path))
+        target = Path(to) / Path(path).name if Path(to).is_dir() else Path(to)
+        await self.studio.download(operations.file_path(self.facts.id, path), target, size_bytes=size)
+        return target
+
+
+async def _wait(one: AsyncRun | AsyncSearch, called: str, *, timeout: float | None, seen: Callable[[Any], object] = lambda _: None) -> None:
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                with contextlib.suppress(NoAnswer):
+                    seen((await one.refresh()).facts)
+                if one.facts.has_ended:
+                    return
+                await asyncio.sleep(EVERY_S)
+    except TimeoutError:
+        raise TimeoutError(f"{called} is {one.facts.state} after {timeout:g} s") from None

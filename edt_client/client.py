@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edt_client import data, operations, packing, points, registry, searches, sending, transport
+from edt_client import data, folders, operations, packing, points, registry, searches, sending, transport
 from edt_client.connection import Connection
-from edt_client.errors import ClientError, NoAnswer
+from edt_client.errors import NoAnswer
 from edt_client.registry import ModelVersion, RegisteredModel
 from edt_client.searches import SearchFacts, Trial, Values
 from edt_client.things import Curve, DataAsset, File, Import, Node, Project, Reproduction, RunCurves, RunFacts, Series, Slot, Version
@@ -50,27 +50,17 @@ class Studio(Connection):
 
     def save(self, folder: Path | str, *, project: str, name: str = "", **attributes: str) -> Version:
         """The folder's code as a training definition of its name: a new version where it has changed."""
-        packed = packing.pack(Path(folder))
-        found = self.do(operations.project_of(project, make=True))
-        return self.do(sending.save_code(found.id, name or packed.name, packed.zip, attributes))[0]
+        return self.do(folders.save(packing.pack(Path(folder)), attributes, project=project, name=name))[1]
 
     def run(self, folder: Path | str, command: str, *, project: str, name: str = "", slots: int | None = None, **said: Any) -> Run:
         """Pack a folder, save it, and run `command` ("main.py --lr 0.1") of it. `said`: data, source_folder, environment."""
-        packed = packing.pack(Path(folder))
-        found = self.do(operations.project_of(project, make=True))
-        attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
-        version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, attributes))
-        return Run(self, self.do(operations.start(found.id, version.id, command=command, name=name, **said)))
+        return Run(self, self.do(folders.run(packing.pack(Path(folder)), command, project=project, name=name, slots=slots, **said)))
 
     def sweep(
         self, folder: Path | str, command: str, grid: Mapping[str, Sequence[str]], *, project: str, name: str = "", **said: Any
     ) -> list[Run]:
         """The same for each combination of values of its arguments, in one experiment: {"lr": ["0.1", "0.3"]} is two runs."""
-        packed = packing.pack(Path(folder))
-        found = self.do(operations.project_of(project, make=True))
-        version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, {"command": command}))
-        title = name or f"{packed.name} {' '.join(grid)}"[:120]
-        made = self.do(operations.sweep(found.id, version.id, grid=grid, command=command, name=title, **said))
+        made = self.do(folders.sweep(packing.pack(Path(folder)), command, grid, project=project, name=name, **said))
         return [Run(self, facts) for facts in made]
 
     def search(
@@ -81,10 +71,7 @@ class Studio(Connection):
         `metric`: "test loss", whose best value is a run's result. `said`: goal ("minimize" or "maximize"), method ("tpe" or "random"),
         trials, at_once, early_stop, data, source_folder, environment."""
         packed = packing.pack(Path(folder))
-        found = self.do(operations.project_of(project, make=True))
-        version, _ = self.do(sending.save_code(found.id, packed.name, packed.zip, {"command": command}))
-        title = name or f"{packed.name} {' '.join(parameters)}"[:120]
-        return Search(self, self.do(searches.begin(found.id, version.id, parameters, metric=metric, name=title, command=command, **said)))
+        return Search(self, self.do(folders.search(packed, command, parameters, metric=metric, project=project, name=name, **said)))
 
     def get_search(self, experiment: int) -> Search:
         """Of the experiment of this number."""
@@ -94,22 +81,17 @@ class Studio(Connection):
         """The files of a folder, or one file, as a data asset, which runs find as DATA_DIR: run(..., data=asset.id).
 
         `next_of`: the data set of the project ("digits") whose next version it is; `note`: what is new in it."""
-        found = self.do(operations.project_of(project, make=not next_of))
-        if next_of:
-            before = self.do(data.version_of(found.id, next_of, only=True))
-            return self.do(data.add_version(before.id, Path(folder), note=note))
-        return self.do(data.upload(found.id, name or Path(folder).resolve().name, Path(folder)))
+        return self.do(data.add_data(Path(folder), project=project, name=name, next_of=next_of, note=note))
 
     def data(self, address: str, *, project: str) -> DataAsset:
         """A version of a data set: "digits@2", or "digits" for the newest."""
-        return self.do(data.version_of(self.do(operations.project_of(project, make=False)).id, address))
+        return self.do(data.of_project(address, project))
 
     def export_project(self, project: str, to: Path | str) -> Path:
         """A project, by its name or number, as a .zip: `to` is a folder or its new name."""
-        found, target = self.do(operations.project_of(project, make=False)), Path(to)
-        target = target / f"project-{found.id}.zip" if target.is_dir() else target
-        target.with_name(f"{target.name}.part").unlink(missing_ok=True)  # it is made while it is sent: nothing of it can be gone on with
-        self.download(f"/projects/{found.id}/export", target)
+        number = self.do(operations.project_of(project, make=False)).id
+        target = transport.anew(Path(to), f"project-{number}.zip")
+        self.download(f"/projects/{number}/export", target)
         return target
 
     def import_project(self, archive: Path | str, *, name: str = "", seen: Callable[[Import], object] = lambda _: None) -> Project:
@@ -136,25 +118,20 @@ class Studio(Connection):
         """The files of such a version (or one of them) below a folder, by default NAME-NUMBER here, each compared with its hash; what broke
         off is gone on with."""
         version = self.model(address, project=project)
-        wanted = [each for each in version.its_files if file in ("", each.path)]
-        if not wanted:
-            raise ClientError(f"{version.name} version {version.number} has no file {file}.")
-        folder, found = Path(to) if to else Path(f"{version.name}-{version.number}".replace("/", "_")), []
-        for each in wanted:
-            target = registry.target_path(folder, each.path)
+        files, folder = registry.chosen_files(version, file, to)
+        targets = [registry.target_path(folder, each.path) for each in files]
+        for each, target in zip(files, targets, strict=True):
             self.download(registry.file_path(version, each.path), target, size_bytes=each.size_bytes)
             registry.check(target, each)
-            found.append(target)
-        return found
+        return targets
 
     def set_alias(self, address: str, alias: str, *, project: str = "") -> RegisteredModel:
         """Let the alias point to the version that `address` names."""
-        version = self.model(address, project=project)
-        return self.do(registry.set_alias(version.model, alias, version.number))
+        return self.do(registry.point_alias(address, alias, project=self.number_of(project)))
 
     def number_of(self, project: str) -> int | None:
         """Of a project that is named; None where none is."""
-        return self.do(operations.project_of(project, make=False)).id if project else None
+        return self.do(operations.number_of(project))
 
     def slots(self) -> list[Slot]:
         return self.do(operations.slots())
@@ -291,9 +268,7 @@ class Run:
 
     def download(self, path: str, to: Path | str) -> Path:
         """One of its files; goes on where an attempt before broke off."""
-        size = next((each.size_bytes for each in self.files() if each.path == path), None)
-        if size is None:
-            raise ClientError(f"Run {self.facts.id} has no file {path}: edt download {self.facts.id} --list names them.")
+        size = self.studio.do(operations.size_of_file(self.facts.id, path))
         target = Path(to) / Path(path).name if Path(to).is_dir() else Path(to)
         self.studio.download(operations.file_path(self.facts.id, path), target, size_bytes=size)
         return target

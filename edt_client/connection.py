@@ -13,7 +13,7 @@ from edt_client import credentials, events, operations, transport
 from edt_client.calls import Answer, Call, Operation, checked
 from edt_client.errors import ClientError, NoAnswer
 from edt_client.things import Event
-from edt_client.transport import CHUNK_BYTES, STREAM_TIMEOUT, TRIES
+from edt_client.transport import CHUNK_BYTES, STREAM_TIMEOUT, TRIES, Arriving
 
 T = TypeVar("T")
 
@@ -81,27 +81,18 @@ class Connection:
 
     def download(self, path: str, to: Path, *, size_bytes: int | None = None) -> None:
         """A file, from where `to` stands; whole or not under its name."""
-        beside = to.with_name(f"{to.name}.part")
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        begin = beside.stat().st_size if beside.exists() else 0
-        if size_bytes is None or begin != size_bytes or not begin:
-            self._fetch(path, beside, begin)
-        if size_bytes is not None and beside.stat().st_size != size_bytes:
-            beside.unlink()
-            raise NoAnswer(f"{to.name} did not arrive as it is: ask for it again.")
-        beside.replace(to)
+        arriving = Arriving(to, size_bytes)
+        if not arriving.is_there:
+            self._fetch(path, arriving)
+        arriving.finish()
 
-    def _fetch(self, path: str, into: Path, begin: int) -> None:
-        headers = {"Range": f"bytes={begin}-"} if begin else {}
+    def _fetch(self, path: str, arriving: Arriving) -> None:
         try:
-            with self._http.stream("GET", path, headers=headers) as response:
-                if response.status_code == 416:  # it has become shorter
-                    into.unlink(missing_ok=True)
-                    raise NoAnswer(f"{into.stem} has changed meanwhile: ask for it again.")
-                if response.status_code >= 300:
+            with self._http.stream("GET", path, headers=arriving.headers) as response:
+                if response.status_code >= 300 and response.status_code != 416:
                     response.read()
                     checked(transport.answer_of(response), url=self.url)
-                with open(into, "ab" if response.status_code == 206 else "wb") as file:
+                with arriving.opened(response.status_code) as file:
                     for chunk in response.iter_bytes(CHUNK_BYTES):
                         file.write(chunk)
         except httpx.HTTPError as error:

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from edt_client import operations
 from edt_client.calls import Call, Operation
 from edt_client.errors import ClientError, Refused
 from edt_client.operations import pages
@@ -52,6 +53,20 @@ def upload(project: int, name: str, folder: Path, *, description: str = "") -> O
     paths, files = _files(folder)
     body = {"kind": "data", "name": name, "description": description, "files": files}
     return (yield from _send(f"/projects/{project}/uploads", body, paths))
+
+
+def add_data(folder: Path, *, project: str, name: str = "", next_of: str = "", note: str = "") -> Operation[DataAsset]:
+    """As a data set of the project, or as the next version of its data set `next_of`."""
+    found = yield from operations.project_of(project, make=not next_of)
+    if next_of:
+        before = yield from version_of(found.id, next_of, only=True)
+        return (yield from add_version(before.id, folder, note=note))
+    return (yield from upload(found.id, name or folder.resolve().name, folder))
+
+
+def of_project(address: str, project: str) -> Operation[DataAsset]:
+    """`version_of`, by the name of the project."""
+    return (yield from version_of((yield from operations.project_of(project, make=False)).id, address))
 
 
 def add_version(data: int, folder: Path, *, note: str = "") -> Operation[DataAsset]:

@@ -83,6 +83,11 @@ def project_of(name: str, *, make: bool) -> Operation[Project]:
     return read(Project, (yield Call("POST", "/projects", json={"name": name}, key=uuid.uuid4().hex)).json())
 
 
+def number_of(project: str) -> Operation[int | None]:
+    """Of a project that is named; None where none is."""
+    return (yield from project_of(project, make=False)).id if project else None
+
+
 def own_project() -> Operation[Project]:
     """Where runs go of which nobody says where; made where there is none. Of several of its name (one may have been imported again) the
     oldest."""
@@ -252,6 +257,14 @@ def files(number: int, *, q: str = "", kind: str = "", folder: str = "") -> Oper
     """Those whose path has every word of `q` in it, of a kind, in a folder, however deep."""
     wanted = {name: value for name, value in (("q", q), ("kind", kind), ("folder", folder)) if value}
     return [read(File, each) for each in object_of((yield Call("GET", f"/runs/{number}/files", wanted))).get("items", [])]
+
+
+def size_of_file(number: int, path: str) -> Operation[int]:
+    """In bytes, of a file that the run has. Raises ClientError."""
+    for each in (yield from files(number)):
+        if each.path == path:
+            return each.size_bytes
+    raise ClientError(f"Run {number} has no file {path}: edt download {number} --list names them.")
 
 
 def checkpoints(number: int) -> Operation[dict[str, Any]]:

@@ -123,6 +123,20 @@ def drop_alias(model: int, alias: str) -> Operation[None]:
     yield Call("DELETE", f"/models/{model}/aliases/{part(alias)}")
 
 
+def point_alias(address: str, alias: str, *, project: int | None = None) -> Operation[RegisteredModel]:
+    """Let the alias point to the version that `address` names."""
+    version = yield from version_of(address, project=project)
+    return (yield from set_alias(version.model, alias, version.number))
+
+
+def chosen_files(version: ModelVersion, file: str, to: Path | str) -> tuple[list[ModelFile], Path]:
+    """The files of it that are asked for, all or the one, and the folder where they go. Raises ClientError."""
+    found = [each for each in version.its_files if file in ("", each.path)]
+    if not found:
+        raise ClientError(f"{version.name} version {version.number} has no file {file}.")
+    return found, Path(to) if to else Path(f"{version.name}-{version.number}".replace("/", "_"))
+
+
 def file_path(version: ModelVersion, path: str) -> str:
     """Of the API."""
     return f"/models/{version.model}/versions/{version.number}/files/{path_part(path)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal
 
 import httpx
 
@@ -85,3 +86,41 @@ def as_frame(table: bytes, frame: Frame) -> Any:
     except ImportError:
         raise ClientError(f"{frame} is not installed here: pip install {frame}.") from None
     return pandas.read_csv(io.BytesIO(table))
+
+
+def anew(to: Path, name: str) -> Path:
+    """Where a file goes that is made while it is sent, so that nothing of it can be gone on with: `to` is a folder or its new name."""
+    target = to / name if to.is_dir() else to
+    target.with_name(f"{target.name}.part").unlink(missing_ok=True)
+    return target
+
+
+class Arriving:
+    """A file that is fetched: beside its name while it is not whole, and from where it stands. `size_bytes`: None where nobody knows."""
+
+    def __init__(self, to: Path, size_bytes: int | None) -> None:
+        self._to, self._size, self._beside = to, size_bytes, to.with_name(f"{to.name}.part")
+        self._beside.parent.mkdir(parents=True, exist_ok=True)
+        self._begin = self._beside.stat().st_size if self._beside.exists() else 0
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self._begin) and self._begin == self._size
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Range": f"bytes={self._begin}-"} if self._begin else {}
+
+    def opened(self, status: int) -> IO[bytes]:
+        """For what the studio sends with this status of HTTP. Raises NoAnswer."""
+        if status == 416:  # it has become shorter
+            self._beside.unlink(missing_ok=True)
+            raise NoAnswer(f"{self._to.name} has changed meanwhile: ask for it again.")
+        return open(self._beside, "ab" if status == 206 else "wb")
+
+    def finish(self) -> None:
+        """Raises NoAnswer."""
+        if self._size is not None and self._beside.stat().st_size != self._size:
+            self._beside.unlink()
+            raise NoAnswer(f"{self._to.name} did not arrive as it is: ask for it again.")
+        self._beside.replace(self._to)

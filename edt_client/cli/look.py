@@ -12,7 +12,7 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from edt_client import operations, points
+from edt_client import operations, points, transport
 from edt_client.cli import follow, models, output
 from edt_client.cli.output import as_json, console, say_json, with_studio
 from edt_client.client import Run, Studio
@@ -305,8 +305,7 @@ def download(
 
 def _download_zip(studio: Studio, run: int, folder: str, to: Path) -> Path:
     name = "-".join(["run", str(run), *(folder.split("/") if folder else [])])
-    target = to / f"{name}.zip" if to.is_dir() else to
-    target.with_name(f"{target.name}.part").unlink(missing_ok=True)  # it is made while it is sent: nothing of it can be gone on with
+    target = transport.anew(to, f"{name}.zip")
     studio.download(f"/runs/{run}/results.zip{f'?folder={quote(folder)}' if folder else ''}", target)
     return target
 
