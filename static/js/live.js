@@ -28,7 +28,7 @@ let subscribed = new Set();
 let granted = new Set();
 /** @type {Map<string, ((message: any) => void)[]>} */
 const listeners = new Map();
-/** When an element was asked for last, the timer of the next time, how long the last answer took, and when it last became what somebody chose. @type {WeakMap<Element, {last: number, timer: number, cost: number, chosen: number}>} */
+/** When an element was asked for last, the timer of the next time, how long the last answer took, and whether it has become what somebody chose since it was asked for. @type {WeakMap<Element, {last: number, timer: number, cost: number, chosen: boolean}>} */
 const refreshes = new WeakMap();
 
 /** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". Who comes after the page was subscribed is told so at once: what it has fetched may be older. @param {string} type @param {(message: any) => void} handler */
@@ -131,7 +131,7 @@ function concerns(element, message) {
 
 /** @param {Element} element */
 function knownOf(element) {
-  const known = refreshes.get(element) || { last: 0, timer: 0, cost: 0, chosen: 0 };
+  const known = refreshes.get(element) || { last: 0, timer: 0, cost: 0, chosen: false };
   refreshes.set(element, known);
   return known;
 }
@@ -146,7 +146,10 @@ export function refresh(element, gap = MIN_GAP_MS) {
     known.last = Date.now();
     if (!element.isConnected || element.closest('details.disclosure:not([open])')) return; // what is closed is fetched when it is opened
     if (busy(element)) setTimeout(() => refresh(element), 1000);
-    else element.dispatchEvent(new CustomEvent('refresh'));
+    else {
+      known.chosen = false;
+      element.dispatchEvent(new CustomEvent('refresh'));
+    }
   }, wait);
 }
 
@@ -170,7 +173,7 @@ export function start() {
     const context = /** @type {CustomEvent} */ (event).detail.ctx;
     const element = /** @type {Element} */ (event.target);
     const live = element.matches('[data-live]');
-    if (live && (element.querySelector(`${CHOOSES}, .htmx-request:not([data-live])`) || knownOf(element).chosen > knownOf(element).last)) {
+    if (live && (element.querySelector(`${CHOOSES}, .htmx-request:not([data-live])`) || knownOf(element).chosen)) {
       event.preventDefault(); // someone has begun to choose in there, or has chosen, while it was on its way: it is asked for again
       setTimeout(() => refresh(element), element.querySelector(CHOOSES) ? 1000 : 0);
       return;
@@ -180,7 +183,7 @@ export function start() {
     if (context.response.raw.redirected || context.response.status >= 400) {
       event.preventDefault();
       if (context.response.status < 500) location.reload();
-    } else if (!live && context.target instanceof Element && context.target.matches('[data-live]')) knownOf(context.target).chosen = Date.now();
+    } else if (!live && context.target instanceof Element && context.target.matches('[data-live]')) knownOf(context.target).chosen = true;
   });
   if (!topics().size) return;
   show('connecting', 'Connecting');

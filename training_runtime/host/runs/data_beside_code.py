@@ -22,7 +22,8 @@ NEAR = 160  # bytes before and behind a name, in which a script says that it min
 def link(data: Path, code: Path, folder: Path) -> None:
     """`folder`: the working folder, with a copy of `code` in it. At each start of the run: on another machine links lead elsewhere."""
     with contextlib.suppress(OSError):  # a full disk, say, of which who needs the disk says more
-        entries = [entry.name for entry in itertools.islice(os.scandir(data), MOST_ENTRIES + 1)]
+        with os.scandir(data) as found:
+            entries = [entry.name for entry in itertools.islice(found, MOST_ENTRIES + 1)]
         if not 0 < len(entries) <= MOST_ENTRIES:
             return
         for name in _names(code):
@@ -62,6 +63,6 @@ def _fill(place: Path, data: Path, entries: list[str]) -> None:
     for name in entries:
         entry = place / name
         if entry.is_symlink() and not entry.exists():
-            entry.unlink()
+            entry.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):
             entry.symlink_to(data / name)
