@@ -66,9 +66,8 @@ def together(start, join):
     ):
         run = start(script, *LONG, *more, env={**HERE, **env})
         stay = run.result_dir / "stay-2"
-        stay.touch()
-        for epoch in stays:
-            (run.result_dir / f"stay-{epoch}").touch()
+        for name in (stay.name, "ready", *(f"stay-{epoch}" for epoch in stays)):
+            (run.result_dir / name).touch()
         agents = [join(run) for _ in others]
         run.members(*home)
         for agent, slots in zip(agents, others, strict=True):
@@ -78,8 +77,10 @@ def together(start, join):
         each_runs_it = env.get("EDT_START_METHOD") == "spawn"
         ran = 1 + len(others) + each_runs_it * sum(map(len, (home, *others)))
         run.until(lambda: len((run.result_dir / "ran").read_text().split()) == ran, what="all have run the script")
+        workers = sum(map(len, (home, *others)))
+        run.until(lambda: len((run.result_dir / "ready").read_text().split()) >= workers, what="all workers can be taken in")
         stay.unlink()
-        run.until_workers(sum(map(len, (home, *others))))
+        run.until_workers(workers)
         return run, *agents
 
     return begin

@@ -54,7 +54,8 @@ FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(
 
 LONG = ("--epochs", "24", "--samples", "115")  # of SMALL: 8 steps an epoch
 
-# SMALL, but an epoch lasts as long as there is a file `stay-EPOCH` in the results; and who runs the script leaves a line in `ran`.
+# SMALL, but an epoch lasts as long as there is a file `stay-EPOCH` in the results; who runs the script leaves a line in `ran`, and each
+# worker that can be taken in one in `ready`.
 _TRAIN = "FabricModel(model, data, nn.functional.cross_entropy, optimizer)"
 HELD = """
 import os, time
@@ -64,6 +65,13 @@ class Stay:
     def on_epoch_begin(self, epoch):
         while os.path.exists(folder + f"/stay-{epoch}"):
             time.sleep(0.005)
+from training_runtime.elastic.worker.lifecycle import Lifecycle as _Lifecycle
+def _noted(begin):
+    def noted(self):
+        begin(self)
+        open(folder + "/ready", "a").write(f"{os.getpid()}\\n")
+    return noted
+_Lifecycle._begin = _noted(_Lifecycle._begin)
 """ + SMALL.replace(_TRAIN, _TRAIN[:-1] + ", user_callbacks=[Stay()])")
 
 # In the shape of torchelastic's examples: it knows nothing of the studio, and loads what it saved. It goes as far as the test lets it.

@@ -20,8 +20,10 @@ As = Callable[[User], Client]
 __all__ = ["browser", "servers", "site", "visit"]  # the fixtures of the tests in a browser
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if "browser" not in getattr(item, "fixturenames", ()):
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Here, not as the next test begins: that may be of another folder, which knows of no browser."""
+    if "browser" not in getattr(nextitem, "fixturenames", ()):
         chromium.close_shared()
 
 
