@@ -110,6 +110,23 @@ const fillAll = () => {
   document.querySelectorAll('[data-command]').forEach((box) => fill(/** @type {HTMLElement} */ (box)));
   makes();
 };
+/** What somebody has filled in before this script had come, which on a slow network is a while. */
+function takeUp() {
+  for (const field of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-command] [data-flags]'))) {
+    const box = /** @type {HTMLElement} */ (field.closest('[data-command]'));
+    const { form } = parts(box);
+    if (changed(field) && (!form || form.contains(field))) write(box, field);
+  }
+}
+
+/** @param {HTMLElement} field */
+function changed(field) {
+  const input = /** @type {HTMLInputElement | HTMLSelectElement} */ (field.querySelector('input, select'));
+  if (input instanceof HTMLSelectElement) return input.selectedIndex > 0;
+  return input.type === 'checkbox' ? input.checked : input.value !== input.defaultValue;
+}
+
 document.addEventListener('associated', fillAll);
 document.addEventListener('htmx:after:swap', fillAll);
+takeUp();
 fillAll();

@@ -102,6 +102,23 @@ def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) 
     expect(page.get_by_role("main")).to_contain_text("--other 1")
 
 
+def test_what_is_filled_in_before_the_pages_script_has_come_is_not_lost(visit: Visit, site: Site) -> None:
+    page = visit()
+    held: list[Route] = []
+    page.route("**/arguments*.js", lambda route: held.append(route))
+    page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1", wait_until="commit")
+    row = page.locator("#associated tr")
+    row.get_by_text("Arguments of main.py").click()
+    row.get_by_label("--lr").fill("0.1, 0.3")
+    row.get_by_label("--optimizer").select_option("sgd")
+    row.get_by_label("--amp").check()
+    for route in held:
+        route.continue_()
+    expect(row.get_by_label("Execution command")).to_have_value("main.py --epochs 20 --lr {0.1,0.3} --optimizer sgd --amp")
+    expect(row.get_by_label("--epochs")).to_have_value("20")
+    expect(page.locator("#makes")).to_have_text("Makes 2 runs")
+
+
 def test_a_list_of_values_in_an_arguments_field_makes_a_run_of_each(visit: Visit, site: Site) -> None:
     page = visit()
     page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
