@@ -101,6 +101,7 @@ def _ignored(rules: dict[str, pathspec.GitIgnoreSpec], path: str) -> bool:
 def script_of(files: tuple[str, ...]) -> str:
     """The script that is meant where none is named. Raises ClientError where that is not plain."""
     top = [path for path in files if "/" not in path and path.endswith(".py")]
+    top = top or [path for path in files if "/" not in path and path.endswith(".ipynb")]
     for usual in ("main.py", "train.py"):
         if usual in top:
             return usual

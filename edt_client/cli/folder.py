@@ -106,7 +106,7 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
 def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
     """What is to be run, and the arguments of the script."""
     packed = packing.pack(folder)
-    named = words[0] if words and words[0].endswith(".py") else ""
+    named = words[0] if words and words[0].endswith((".py", ".ipynb")) else ""
     script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
     if script not in packed.files:
         raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")

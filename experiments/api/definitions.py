@@ -157,7 +157,7 @@ def definitions(request: HttpRequest, project: int, page: PageParameters, name: 
 
 @router.post("/projects/{int:project}/definitions", response={201: Definition}, url_name="api_new_definition")
 def make_definition(request: HttpRequest, project: int, body: Form[NewDefinition], file: Zip = None) -> Status[Definition]:
-    """Its code as the part `file` (a zip, a tar or one .py file), or as `upload`, which has arrived in pieces."""
+    """Its code as the part `file` (a zip, a tar, one .py file or one notebook), or as `upload`, which has arrived in pieces."""
     user = person(request)
     found = access.project(user, project, need="write")
     said = body.model_dump(exclude={"upload"})

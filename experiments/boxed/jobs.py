@@ -42,7 +42,7 @@ def do(job: str, files: Sequence[int], said: Mapping[str, object]) -> object:
 def load() -> None:
     """Have the usual things done once, so that what they bring into memory is there for every child."""
     code.scripts((), {"main.py": "import argparse\nargparse.ArgumentParser().add_argument('--lr', type=float, default=0.1, help='x')\n"})
-    for path in ("main.py", "a.json", "a.yaml", "a.toml", "a.md", "a.sh", "a.txt", "a.csv", "a.ipynb", "a.cfg", "a.cpp"):
+    for path in ("main.py", "a.json", "a.yaml", "a.toml", "a.md", "a.sh", "a.txt", "a.csv", "a.cfg", "a.cpp"):
         code.coloured((), path, "a = 1\n")
-    code.differences((), "a\n", "b\n", 10)
+    code.differences((), "a.py", "a\n", "b\n", 10)
     ast.unparse(ast.parse("a = 1"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.definitions.scriptargs import Argument
+from training_runtime import notebooks
 
 GIVEN = "given"  # the value of an option that takes none
 UNNAMED = "argument "  # of a command, as `arguments` calls what stands without a name
@@ -145,7 +146,7 @@ def _as_words(flag: str, value: str) -> list[str]:
 
 
 def _script(words: list[str]) -> str | None:
-    return next((word for word in words if word.endswith(".py")), None)
+    return next((word for word in words if notebooks.is_script(word)), None)
 
 
 def _is_option(word: str) -> bool:

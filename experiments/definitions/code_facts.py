@@ -14,8 +14,10 @@ from experiments.definitions import codework, trainers
 from experiments.definitions.scriptargs import Argument
 from experiments.files import bundles
 from experiments.models import Bundle
+from training_runtime import notebooks
 
 LARGEST_SHOWN_BYTES = 400_000
+LARGEST_NOTEBOOK_BYTES = 4 << 20  # most of it are pictures that its cells have drawn
 MOST_SCRIPTS_READ = 30
 MOST_CHARACTERS_READ = 1_000_000  # of all scripts of a version
 
@@ -35,9 +37,10 @@ def folder(bundle: Bundle) -> Path:
 
 
 def read_text(path: Path) -> str | None:
+    most_bytes = LARGEST_NOTEBOOK_BYTES if notebooks.is_notebook(path.name) else LARGEST_SHOWN_BYTES
     with open(path, "rb") as file:
-        raw = file.read(LARGEST_SHOWN_BYTES + 1)
-    return None if len(raw) > LARGEST_SHOWN_BYTES or b"\0" in raw else raw.decode(errors="replace")
+        raw = file.read(most_bytes + 1)
+    return None if len(raw) > most_bytes or b"\0" in raw else raw.decode(errors="replace")
 
 
 @dataclass(frozen=True)

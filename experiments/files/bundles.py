@@ -27,6 +27,7 @@ from experiments.files import stores, tarcheck, zipcheck
 from experiments.files.store import copies
 from experiments.files.zipcheck import BundleRefused, Limits, Shape
 from experiments.models import Bundle, Tombstone
+from training_runtime import notebooks
 
 __all__ = [
     "BundleRefused",
@@ -129,8 +130,8 @@ def parse_command(command: str) -> tuple[str, ...]:
     script = words[0]
     if script.startswith("-"):
         raise BundleRefused(f"Options of Python itself such as {script} are not possible: begin with the script, as in main.py --epochs 5.")
-    if not script.endswith(".py"):
-        raise BundleRefused(f"{script} is not a Python file: begin with the script, as in main.py --epochs 5.")
+    if not notebooks.is_script(script):
+        raise BundleRefused(f"{script} is not a Python file or a notebook: begin with the script, as in main.py --epochs 5.")
     parts = [part for part in script.split("/") if part != "."]
     if script.startswith("/") or ".." in parts or "" in parts:
         raise BundleRefused(f"{script} is not inside the zip: name the script by its path in the zip.")

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from experiments.files import zipcheck
 from experiments.files.zipcheck import BOMB_FLOOR_BYTES, BOMB_RATIO, CHUNK_BYTES, CLUTTER, BundleRefused, Limits
+from training_runtime import notebooks
 
 BLOCK_BYTES = 512
 MAX_HEADER_BYTES = 1 << 20  # of one entry: a long name, extended attributes
@@ -38,17 +39,17 @@ def kind_of(path: Path, *, name: str) -> str:
         return "zip"
     if head.startswith(_GZIP) or head[257:262] == b"ustar" or lower.endswith((".tar", ".tar.gz", ".tgz")):
         return "tar"
-    return "script" if lower.endswith(".py") else "zip"
+    return "script" if lower.endswith((".py", notebooks.SUFFIX)) else "zip"
 
 
 def script_as_zip(path: Path, *, name: str, into: BinaryIO) -> None:
-    """A single Python file, under its own name. Raises BundleRefused."""
+    """A single Python file or notebook, under its own name. Raises BundleRefused."""
     zipcheck.checked_paths([name])
     if path.stat().st_size > MAX_SCRIPT_BYTES:
         raise BundleRefused(f"{name} is larger than {MAX_SCRIPT_BYTES >> 20} MiB: leave data out and upload it as a data asset.")
     content = path.read_bytes()
     if b"\0" in content:
-        raise BundleRefused(f"{name} is no Python file: it holds bytes that are not text.")
+        raise BundleRefused(f"{name} is no script: it holds bytes that are not text.")
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as target:
         target.writestr(_info(name), content)
 

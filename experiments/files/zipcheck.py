@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from training_runtime import notebooks
+
 MAX_DIRECTORY_BYTES = 64 << 20  # of the zip's own table of contents, which is read into memory
 MAX_PATH_BYTES = 1000
 MAX_NAME_BYTES = 255
@@ -248,9 +250,9 @@ def shape(names: Sequence[str]) -> Shape:
         raise BundleRefused("The zip holds no files: pack the folder with your model code and upload that.")
     root = _common_root(names)
     start = len(root) + 1 if root else 0
-    scripts = tuple(sorted((n[start:] for n in names if n.endswith(".py")), key=lambda n: (n.count("/"), n)))
+    scripts = tuple(sorted((n[start:] for n in names if notebooks.is_script(n)), key=lambda n: (n.count("/"), n)))
     if not scripts:
-        raise BundleRefused("The zip holds no Python file: it must contain the script that the execution command names.")
+        raise BundleRefused("The zip holds no Python file and no notebook: it must contain the script that the execution command names.")
     return Shape(len(names), root, scripts)
 
 

@@ -12,7 +12,7 @@ from experiments.models import DefinitionVersion, NamedEnvironment, TrainingDefi
 from experiments.models.definitions import BY_CODE, MAX_SLOTS_LIMIT, NAMED, usual_slots
 
 FILE_AGAIN = "Choose the file with the code again: browsers do not keep a chosen file when a form comes back."
-NO_CODE = "Choose a .zip, .tar, .tar.gz or .py file with the model code, or give the address of a git repository."
+NO_CODE = "Choose a .zip, .tar, .tar.gz, .py or .ipynb file with the model code, or give the address of a git repository."
 TYPES = (
     "Unless you choose, it is found in the script. Elastic is for FabricModel and loops of edt.elastic. torchrun runs scripts that are "
     "written for torch.distributed and keep checkpoints of their own. A single process is one process that sees the GPUs of all its slots."
@@ -149,7 +149,7 @@ def _code(*, help_text: str) -> forms.FileField:
         label="Training source code",
         required=False,
         help_text=help_text,
-        widget=forms.FileInput(attrs={"accept": ".zip,.tar,.tar.gz,.tgz,.py"}),
+        widget=forms.FileInput(attrs={"accept": ".zip,.tar,.tar.gz,.tgz,.py,.ipynb"}),
         error_messages={
             "empty": "This file is empty: choose the file with the model code.",
         },
@@ -159,7 +159,7 @@ def _code(*, help_text: str) -> forms.FileField:
 class DefinitionForm(SourceForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    upload = _code(help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py file.")
+    upload = _code(help_text="A .zip, .tar or .tar.gz, flat or with one top folder; or a single .py or .ipynb file.")
     field_order = ["name", "description", "upload", "framework", "command", "device", "distributed", "max_slots", "packages", "network"]
     field_order += ["idempotency_key"]
 

@@ -117,7 +117,7 @@ def changes(old: Bundle, new: Bundle) -> list[Change]:
                 continue
             what = "not compared" if same is None else what
         elif left and time.monotonic() - began < COMPARE_S:
-            said = _ask_codework("differences", was=was, now=now, most=left)
+            said = _ask_codework("differences", path=path, was=was, now=now, most=left)
             lines = [(kind, line) for kind, line in said] if said is not None else None
             left -= len(lines or ())
         found.append(Change(path, what, lines))

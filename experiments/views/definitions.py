@@ -240,7 +240,7 @@ def changes(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _plain_name(file_name: str) -> str:
     """Of an upload, without what says how it was packed."""
-    return re.sub(r"(?i)(\.zip|(\.modelDir)?\.tar(\.gz)?|\.tgz|\.py)$", "", file_name)
+    return re.sub(r"(?i)(\.zip|(\.modelDir)?\.tar(\.gz)?|\.tgz|\.py|\.ipynb)$", "", file_name)
 
 
 def _zip_name(file_name: str) -> str:

@@ -4,6 +4,8 @@
 
 import { count, fromField, MOST, quoted, split, toField } from './grid.js';
 
+const SCRIPT = /\.(py|ipynb)$/;
+
 /** Where an argument stands in the words: its first word, how many it takes, and its value. @param {string[]} words @param {HTMLElement} field */
 function found(words, field) {
   const { kind, off } = field.dataset;
@@ -40,7 +42,7 @@ function words(field) {
 function parts(box) {
   const command = /** @type {HTMLInputElement} */ (box.querySelector('input[name^=command]'));
   const all = split(command.value) || [];
-  const script = all.findIndex((word) => word.endsWith('.py'));
+  const script = all.findIndex((word) => SCRIPT.test(word));
   const forms = /** @type {HTMLDetailsElement[]} */ ([...box.querySelectorAll('[data-arguments]')]);
   const name = script < 0 ? '' : all[script];
   const form = forms.find((each) => name && (each.dataset.arguments === name || name.endsWith(`/${each.dataset.arguments}`)));
@@ -91,7 +93,7 @@ function write(box, field) {
   const { command, all } = parts(box);
   if (command.value && split(command.value) === null) return; // a quote is open: what is typed stays
   const form = /** @type {HTMLElement} */ (field.closest('[data-arguments]'));
-  if (!all.some((word) => word.endsWith('.py'))) all.unshift(form.dataset.arguments || '');
+  if (!all.some((word) => SCRIPT.test(word))) all.unshift(form.dataset.arguments || '');
   const there = found(all, field);
   if (there) all.splice(there.at, there.length, ...words(field));
   else all.push(...words(field));

@@ -83,11 +83,11 @@ async function chosen(zone, input) {
   }
   propose(form, file.name);
   name.textContent = `${file.name} (${readable(file.size)})`;
-  if (/\.py$/i.test(file.name)) return scripts(form, [file.name]);
+  if (/\.(py|ipynb)$/i.test(file.name)) return scripts(form, [file.name]);
   if (/\.(tar|tgz|tar\.gz)$/i.test(file.name)) return scripts(form, []); // what is in it the server says
   const found = await zip.names(file).catch(() => null);
   if (found === null) name.textContent += ': this does not look like a .zip file';
-  else scripts(form, found.filter((path) => path.endsWith('.py') && !path.includes('__pycache__')));
+  else scripts(form, found.filter((path) => /\.(py|ipynb)$/.test(path) && !/(^|\/)(__pycache__|\.ipynb_checkpoints)\//.test(path)));
 }
 
 /** The form's Name, while nobody has typed one, is that of the file. @param {HTMLFormElement | null} form @param {string} file */
@@ -121,7 +121,8 @@ function scripts(form, paths) {
     });
     list.append(button);
   }
-  const likely = paths.find((path) => path === 'main.py') || (paths.length === 1 ? paths[0] : '');
+  const files = paths.filter((path) => path.endsWith('.py'));
+  const likely = files.length ? files.find((path) => path === 'main.py' || files.length === 1) : paths.length === 1 && paths[0];
   if (likely && !command.value && command !== document.activeElement) command.value = likely; // nobody is about to type there
   if (command.value) command.dispatchEvent(new Event('input', { bubbles: true }));
 }

@@ -28,7 +28,7 @@ export const readable = (bytes) => {
 };
 
 /** What a file is called without how it is packed: mnist-v2 of mnist-v2.zip. @param {string} file */
-export const plain = (file) => file.replace(/(\.zip|(\.modelDir)?\.tar(\.gz)?|\.tgz|\.py)$/i, '').slice(0, 120);
+export const plain = (file) => file.replace(/(\.zip|(\.modelDir)?\.tar(\.gz)?|\.tgz|\.py|\.ipynb)$/i, '').slice(0, 120);
 
 /** A request that is tried again while the connection or the server is away. @param {string} address @param {RequestInit} options @param {(text: string) => void} say */
 async function ask(address, options, say) {

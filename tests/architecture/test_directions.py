@@ -53,6 +53,7 @@ RUNTIME_FACE += (
     "training_runtime.gpu_health",
     "training_runtime.gpu_memory",
     "training_runtime.media",
+    "training_runtime.notebooks",
     "training_runtime.noted",
     "training_runtime.tracking.answers",
 )

@@ -169,7 +169,14 @@ def test_it_refuses_too_many_entries(settings: object, home: Path) -> None:
     assert leftovers(home) == []
 
 
-@pytest.mark.parametrize(("content", "name", "message"), [(b"a\0b", "a.py", "no Python file"), (b"x = 1", ".." + "/a\\b.py", "backslash")])
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"a\0b", "a.py", "a.py is no script"),
+        (b"a\0b", "a.ipynb", "a.ipynb is no script"),
+        (b"x = 1", ".." + "/a\\b.py", "backslash"),
+    ],
+)
 def test_a_script_that_is_none_is_refused(content: bytes, name: str, message: str, home: Path) -> None:
     with pytest.raises(BundleRefused, match=message):
         keep(content, name)

@@ -137,6 +137,23 @@ def test_the_config_of_a_trial_takes_the_place_of_the_one_that_came_with_the_cod
     assert not list(work.glob(".config*"))
 
 
+def test_a_notebook_has_its_script_beside_it_which_is_no_result(code: Path, tmp_path: Path) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    (code / "lib").mkdir(exist_ok=True)
+    (code / "lib/train.ipynb").write_text('{"cells": [{"cell_type": "code", "source": "%cd x"}]}')
+    (code / "old.ipynb").write_text("what?")
+    workdir.make(code, work)
+    (work / "lib/train.ipynb.py").symlink_to(elsewhere)  # by an earlier attempt
+    for notebook in ("lib/train.ipynb", "old.ipynb"):
+        workdir.write_script(notebook, code, work)
+    assert "_magic('cd', 'x')" in (work / "lib/train.ipynb.py").read_text()
+    assert not elsewhere.exists()
+    assert (work / "lib/train.ipynb.py").stat().st_mtime_ns == UNCHANGED_CODE_NS
+    with pytest.raises(SystemExit, match=r"old\.ipynb is not a notebook that can be read"):
+        exec((work / "old.ipynb.py").read_text())
+    assert not list(work.rglob(".*.ipynb.py.*"))
+
+
 WRITES = """
 import os, sys
 from pathlib import Path

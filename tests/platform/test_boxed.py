@@ -45,7 +45,7 @@ def ask(job: str, *, limits: Limits = USUAL, wall_s: float = 30.0, lane: pool.La
 def endless(*, cpu_s: int = 30, wall_s: float = 60.0) -> Any:
     """A comparison that goes on until its time is up, or it is killed."""
     texts = ["\n".join(random.Random(seed).sample(SLOW, len(SLOW))) for seed in (1, 2)]
-    return ask("differences", limits=Limits(cpu_s, 768 << 20), wall_s=wall_s, was=texts[0], now=texts[1], most=1)
+    return ask("differences", limits=Limits(cpu_s, 768 << 20), wall_s=wall_s, path="a.txt", was=texts[0], now=texts[1], most=1)
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -104,7 +104,7 @@ def test_what_takes_too_long_is_ended_by_its_processor_time_or_by_the_clock_and_
 
 def test_what_takes_too_much_memory_is_ended_by_it_and_the_next_is_answered() -> None:
     with pytest.raises(Unreadable, match=r"^it needs more memory than 256 MiB$"):
-        ask("differences", limits=Limits(5, 256 << 20), was="a\n" * 8_000_000, now="b\n" * 8_000_000, most=1)
+        ask("differences", limits=Limits(5, 256 << 20), path="a.txt", was="a\n" * 8_000_000, now="b\n" * 8_000_000, most=1)
     assert answers()
 
 

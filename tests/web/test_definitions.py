@@ -71,7 +71,7 @@ def test_whose_trainer_the_code_uses_is_said_with_what_its_type_makes_of_it(proj
         ({"command": "torchrun --nope main.py", "distributed": "torchrun"}, "command", "torchrun has no option --nope"),
         ({"distributed": "mpi"}, "distributed", "Select a valid choice"),
         ({"name": "x" * 300}, "name", "at most 120"),
-        ({"upload": None}, "upload", "Choose a .zip, .tar, .tar.gz or .py"),
+        ({"upload": None}, "upload", "Choose a .zip, .tar, .tar.gz, .py or .ipynb"),
         ({"max_slots": "0"}, "max_slots", "greater than or equal to 1"),
         ({"max_slots": "many"}, "max_slots", "whole number"),
         ({"command": "train.py"}, "command", "main.py"),

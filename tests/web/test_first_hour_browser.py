@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, Request, expect
 
 from tests import cast
+from tests.runtime.test_notebooks import code, notebook
 from tests.web.browsing import Site, Visit, go, violations
 
 
@@ -39,18 +40,38 @@ def test_a_file_gives_an_empty_name_and_never_one_that_was_typed(visit: Visit, s
 
 
 def test_the_script_of_a_zip_is_proposed_and_never_into_what_one_is_about_to_type(visit: Visit, site: Site, tmp_path: Path) -> None:
-    page, code = visit(), tmp_path / "code.zip"
-    code.write_bytes(cast.zipped({"main.py": "print(1)\n"}).getvalue())
+    page, zipped = visit(), tmp_path / "code.zip"
+    zipped.write_bytes(cast.zipped({"main.py": "print(1)\n"}).getvalue())
     for is_there in (False, True):
         go(page, site, "new definition")
         command = page.locator("input[name$=command]")
         if is_there:
             command.focus()
-        page.locator("input[type=file]").set_input_files(code)
+        page.locator("input[type=file]").set_input_files(zipped)
         expect(page.locator("[data-scripts-list] button")).to_have_text(["main.py"])
         expect(command).to_have_value("" if is_there else "main.py")
     page.keyboard.type("main.py --epochs 5")
     expect(command).to_have_value("main.py --epochs 5")
+
+
+def test_a_notebook_is_a_script_whose_parameters_are_fields(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit()
+    (tmp_path / "digits.ipynb").write_text(notebook("import torch", code("lr = 0.1  # the rate", "parameters"), "print(lr)"))
+    go(page, site, "new definition")
+    page.locator("input[type=file]").set_input_files(tmp_path / "digits.ipynb")
+    expect(page.get_by_label("Name")).to_have_value("digits")
+    expect(page.locator("input[name$=command]")).to_have_value("digits.ipynb")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("main")).to_contain_text("digits.ipynb")
+    go(page, site, "new experiment")
+    page.get_by_role("button", name="Add training definition").click()
+    page.get_by_role("tab", name="Existing training definition").click()
+    page.get_by_role("dialog").get_by_label("digits").check()
+    page.get_by_role("button", name="Add", exact=True).click()
+    row = page.locator("#associated tr")
+    row.get_by_text("Arguments of digits.ipynb").click()
+    row.get_by_label("--lr").fill("0.1, 0.3")
+    expect(row.get_by_label("Execution command")).to_have_value("digits.ipynb --lr {0.1,0.3}")
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training_runtime import journal, processor, storage
+from training_runtime import journal, notebooks, processor, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import sockets
 from training_runtime.host.node import Node
@@ -207,7 +207,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         variables |= {"VIRTUAL_ENV": layer, "PATH": f"{layer}/bin:{variables.get('PATH', '')}"}
     _add_settings(variables, spec, settings)
     return Launch(
-        spec=dataclasses.replace(spec, attempt=run.attempt, code_dir=places.work_dir),
+        spec=dataclasses.replace(spec, argv=_of_script(spec.argv), attempt=run.attempt, code_dir=places.work_dir),
         driver=settings.driver,
         box=box,
         environment=variables,
@@ -218,6 +218,10 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
         temporary=places.temporary,
         environment_dir=layer,
     )
+
+
+def _of_script(argv: tuple[str, ...]) -> tuple[str, ...]:
+    return (*map(notebooks.script_name, argv[:1]), *argv[1:])
 
 
 def _temporary(spec: RunSpec, box: levels.Box) -> str:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from training_runtime import notebooks
+
 MOST_ENTRIES = 1000  # of a data folder; one with more is for scripts that know of DATA_DIR
 MOST_FILES, MOST_BYTES = 200, 4 << 20  # of code that is read for names
 _NAMED = re.compile(rb"""["'](\.{1,2}/(?:data|datasets?))(?:/[^"'\n]*)?["']|\broot\s*=\s*["'](data)["']""")
@@ -46,13 +48,13 @@ def _names(code: Path) -> list[str]:
 
 
 def _scripts(code: Path) -> Iterator[bytes]:
-    scripts = (Path(at, name) for at, _, names in os.walk(code) for name in sorted(names) if name.endswith(".py"))
+    scripts = (Path(at, name) for at, _, names in os.walk(code) for name in sorted(names) if name.endswith((".py", notebooks.SUFFIX)))
     left = MOST_BYTES
     for path in itertools.islice(scripts, MOST_FILES):
         with path.open("rb") as file:
             text = file.read(left)
         left -= len(text)
-        yield text
+        yield text.replace(b'\\"', b'"') if notebooks.is_notebook(path.name) else text  # which is written as JSON
 
 
 def _fill(place: Path, data: Path, entries: list[str]) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from training_runtime import console, storage
+from training_runtime import console, notebooks, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.runs import data_beside_code, inheritance, workdir
@@ -224,6 +224,8 @@ def _make_folders(launch: Launch, result: Path) -> None:
 def _fill_work_dir(launch: Launch) -> None:
     folder = Path(launch.work_dir)
     workdir.make(Path(launch.code), folder)
+    for notebook in filter(None, map(notebooks.notebook_name, launch.spec.argv[:1])):
+        workdir.write_script(notebook, Path(launch.code), folder)
     if launch.spec.data_dir:
         data_beside_code.link(Path(launch.spec.data_dir), Path(launch.code), folder)
     if text := launch.environment.get(CONFIG_JSON):

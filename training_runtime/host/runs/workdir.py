@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from training_runtime import notebooks
 from training_runtime.protocol import UNCHANGED_CODE_NS
 
 LARGE_BYTES = 8 << 20
@@ -55,11 +56,26 @@ def make(code: Path, folder: Path) -> None:
 
 def write_config(text: str, folder: Path) -> None:
     """`text` as the working folder's config.json, in the place of one that came with the code. Raises OSError."""
-    beside = folder / f".{CONFIG}.{os.getpid()}.{time.monotonic_ns()}"
+    _write(text, folder / CONFIG)
+
+
+def write_script(notebook: str, code: Path, folder: Path) -> None:
+    """Of a notebook of the code, beside it in the working folder; of one that is none, a script that says so. Raises OSError."""
+    try:
+        text = notebooks.script_of((code / notebook).read_bytes(), name=notebook)
+    except notebooks.NotANotebook as refused:
+        text = f"raise SystemExit({str(refused)!r})\n"
+    _write(text, folder / notebooks.script_name(notebook), modified_ns=UNCHANGED_CODE_NS)
+
+
+def _write(text: str, path: Path, *, modified_ns: int | None = None) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "w") as file:
             file.write(text)
-        beside.replace(folder / CONFIG)  # what reads it meanwhile, on another machine, has the one or the other, and both say the same
+        if modified_ns is not None:
+            os.utime(beside, ns=(modified_ns, modified_ns))
+        beside.replace(path)  # what reads it meanwhile, on another machine, has the one or the other, and both say the same
     except OSError:
         beside.unlink(missing_ok=True)
         raise

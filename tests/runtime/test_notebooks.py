@@ -1,0 +1,171 @@
+"""A notebook as the script that a run executes: what becomes of its cells, and that they do what they did."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.definitions import scriptargs
+from training_runtime import notebooks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def code(source: str | list[str], *tags: str) -> dict[str, Any]:
+    return {"cell_type": "code", "metadata": {"tags": list(tags)}, "source": source, "outputs": [], "execution_count": None}
+
+
+def notebook(*cells: dict[str, Any] | str, **metadata: Any) -> str:
+    made = [code(cell) if isinstance(cell, str) else cell for cell in cells]
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": made})
+
+
+def body(source: str) -> str:
+    """What becomes of a cell."""
+    return notebooks.script_of(notebook(source), name="a.ipynb").split("# %% [1]\n")[1].rstrip("\n")
+
+
+def run(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.ipynb.py").write_text(notebooks.script_of(text, name="train.ipynb"))
+    command = [sys.executable, "train.ipynb.py", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def printed(folder: Path, text: str, *arguments: str) -> list[str]:
+    done = run(folder, text, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("cell", "becomes"),
+    {
+        "Python": ("x = 5 % 3\ny = x != 2", "x = 5 % 3\ny = x != 2"),
+        "a magic": ("%matplotlib inline", "_magic('matplotlib', 'inline')"),
+        "a shell": ("if x:\n    !ls", "if x:\n    _shell('ls')"),
+        "a shell with values": ("!ls {x}", "_shell('ls {x}', {**globals(), **locals()})"),
+        "lines from a shell": ("files = !ls", "files = _shell('ls', listed=True)"),
+        "a magic in a block": ("if x:\n    %cd data", "if x:\n    _magic('cd', 'data')"),
+        "what is timed": ("%time y = f(3)", "y = f(3)"),
+        "a cell that is timed": ("%%time\ny = f(3)", "y = f(3)"),
+        "a cell that is captured": ("\n%%capture out\n%cd data", "_magic('cd', 'data')"),
+        "a question": ("  model.fit??", "  pass  # model.fit??"),
+        "a cell of another language": ("%%html\n<b>x</b>", "_magic('html', '')\n# <b>x</b>"),
+        "lines of a shell": ("%%bash\nls $HOME", "_shell('ls $HOME\\n')"),
+        "a file": ("%%writefile -a net.py\nx = '''1'''", "_write_file('-a net.py', \"x = '''1'''\\n\")"),
+        "in a string": ("x = '''\n%matplotlib\n!ls\n'''", "x = '''\n%matplotlib\n!ls\n'''"),
+        "in brackets": ("x = (10\n%y\n)", "x = (10\n%y\n)"),
+        "what is no code": ("x = (\n!ls", "x = (\n!ls"),
+        "nothing": ("", ""),
+    }.values(),
+    ids=str,
+)
+def test_what_becomes_of_a_cell(cell: str, becomes: str) -> None:
+    assert body(cell) == becomes
+
+
+def test_a_shell_gets_values_gives_lines_and_may_fail(tmp_path: Path) -> None:
+    told = notebook(
+        "name, HOST = 'net', 'alpha'\n!echo {name} $HOST ${name}x $OTHER; \\\n   echo second\nlines = !printf 'a\\nb'\nprint(lines)",
+        "def f(width):\n    !echo {width}\nf(3)\n!exit 3\nnone = !pip list\nprint(none)",
+        "%%bash\nfor i in 1 2; do echo $i; done",
+        "i = 7",
+    )
+    said = "Not run: pip list. A run's packages are named by a requirements.txt beside the notebook."
+    assert printed(tmp_path, told) == ["net alpha netx", "second", "['a', 'b']", "3", said, "[]", "1", "2"]
+
+
+def test_files_folders_and_variables_are_set_and_what_is_for_screens_is_left_out(tmp_path: Path) -> None:
+    told = notebook(
+        "from __future__ import annotations\n%load_ext autoreload\n%pip install -q einops\n%lsmagic",
+        "%mkdir_p x\n!mkdir -p inside\n%cd inside\n%env SEED=3",
+        "%%writefile net.py\nwidth = 8",
+        "%%writefile -a net.py\ndepth = 2",
+        "import os, sys\nsys.path.insert(0, '.')\nimport net\ndisplay(net.width, net.depth)",
+        "print(os.environ['SEED'], os.path.basename(os.getcwd()))",
+        {"cell_type": "markdown", "source": "# no code"},
+        {"cell_type": "raw", "source": "nor is this"},
+        code(["print('a',\n", "      'b')"]),
+    )
+    lines = printed(tmp_path, told)
+    assert lines[0].startswith("Not run: pip install -q einops. ")
+    assert lines[1:3] == [f"Not run: %{name}. A run understands no such line." for name in ("lsmagic", "mkdir_p x")]
+    assert lines[3:] == ["8", "2", "3 inside", "a b"]
+
+
+PARAMETERS = code(
+    "lr = 0.1  # the rate, 10 % of what it was\nbatch_size: int = 8\namp = False\nname = 'sgd'\nlr = 0.2\nsizes = [1, 2]\n"
+    "_own = 1\nx, y = 1, 2",
+    "parameters",
+)
+
+
+def test_the_command_sets_what_the_cell_of_parameters_has(tmp_path: Path) -> None:
+    told = notebook(PARAMETERS, "print(lr, batch_size, amp, name, sizes)")
+    assert printed(tmp_path, told) == ["0.2 8 False sgd [1, 2]"]
+    assert printed(tmp_path, told, "--lr", "3", "--batch_size=16", "--amp", "--name", "adam") == ["3.0 16 True adam [1, 2]"]
+    assert "unrecognized arguments: --width 3" in run(tmp_path, told, "--width", "3").stderr
+    untagged = notebook({**PARAMETERS, "metadata": {}}, "print(lr)")
+    assert printed(tmp_path, untagged, "--lr", "3") == ["0.2"], "nobody has called it a parameter"
+
+
+def test_the_studio_reads_parameters_as_it_reads_the_arguments_of_a_script() -> None:
+    found = scriptargs.read(notebooks.script_of(notebook(PARAMETERS), name="a.ipynb"))
+    assert [(each.name, each.kind, each.default) for each in found.arguments] == [
+        ("--lr", "number", "0.2"),
+        ("--batch_size", "whole", "8"),
+        ("--amp", "flag", "off"),
+        ("--name", "text", "sgd"),
+    ]
+
+
+@pytest.mark.parametrize("cell", ["lr = 0.1 +", "import torch", "lr = f()", "lr = None", ""])
+def test_parameters_without_a_plain_value_have_no_parser(cell: str) -> None:
+    assert "argparse" not in notebooks.script_of(notebook(code(cell, "parameters")), name="a.ipynb")
+
+
+def test_a_traceback_names_the_notebook_and_cells_can_be_found(tmp_path: Path) -> None:
+    failed = run(tmp_path, notebook("x = 1", {"cell_type": "markdown", "source": "-"}, "1 / 0"))
+    found = [line for line in failed.stderr.splitlines() if "train.ipynb.py" in line]
+    number = int(found[-1].split("line ")[1].split(",")[0])
+    assert (tmp_path / "train.ipynb.py").read_text().splitlines()[number - 2 : number] == ["# %% [3]", "1 / 0"]
+
+
+def test_notebooks_of_the_third_format_are_read() -> None:
+    old = {"nbformat": 3, "metadata": {}, "worksheets": [{"cells": [{"cell_type": "code", "language": "python", "input": ["x = 1"]}]}]}
+    assert "# %% [1]\nx = 1" in notebooks.script_of(json.dumps(old), name="a.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is not a notebook that can be read"),
+        ("[]", "is not a notebook that can be read"),
+        ("[" * 100_000, "is not a notebook that can be read"),
+        ('{"cells": [3]}', "is not a notebook that can be read"),
+        ('{"metadata": 3, "cells": []}', "is not a notebook that can be read"),
+        (notebook("x <- 1", kernelspec={"language": "R"}), "is written in R; notebooks in Python are run"),
+    ],
+)
+def test_what_is_no_notebook_in_python_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(notebooks.NotANotebook, match=sentence):
+        notebooks.script_of(text, name="a.ipynb")
+
+
+def test_names_of_scripts_and_notebooks() -> None:
+    assert notebooks.script_name("src/a.ipynb") == "src/a.ipynb.py"
+    assert notebooks.script_name("a.py") == "a.py"
+    assert [notebooks.notebook_name(name) for name in ("src/a.ipynb.py", "a.py", "a.ipynb")] == ["src/a.ipynb", "", ""]
+    assert [notebooks.is_script(name) for name in ("a.py", "a.ipynb", "a.txt", ".ipynb_checkpoints/a-checkpoint.ipynb")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
