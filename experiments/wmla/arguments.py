@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.definitions import launchers
+from training_runtime import notebooks
 
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 MOST_CHARACTERS = 16_000
@@ -156,7 +157,7 @@ def _of_command(words: list[str]) -> tuple[str, ...]:
             rest = launchers.divided(words)[1]
         except launchers.WrongLauncher as wrong:
             raise WrongArguments(str(wrong)) from None
-    if not rest or not rest[0].endswith(".py") or (words[0] in ("bash", "sh") and not wrapper.endswith(".sh")):
+    if not rest or not notebooks.is_script(rest[0]) or (words[0] in ("bash", "sh") and not wrapper.endswith(".sh")):
         raise WrongArguments(USER_CMD)
     return (wrapper, *rest)
 

@@ -15,6 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
 from django.http import HttpRequest
 
 from experiments.wmla import answers
+from training_runtime import notebooks
 
 NOT_CODE = (".yml", ".yaml", ".txt")  # lists of packages that some clients send along
 NO_NAME = (
@@ -37,16 +38,16 @@ class SentCode:
 @contextlib.contextmanager
 def opened(files: Sequence[UploadedFile[bytes]]) -> Iterator[SentCode]:
     """The code, as long as the block lasts. Raises Refused. What is within an archive is checked by `bundles.store_bundle`."""
-    scripts = [each for each in files if _name(each).endswith(".py")]
+    scripts = [each for each in files if notebooks.is_script(_name(each))]
     archives = [each for each in files if each not in scripts and _is_archive(each)]
     others = [each for each in files if each not in scripts and each not in archives]
     unknown = [_name(each) for each in others if not _name(each).lower().endswith(NOT_CODE)]
     if unknown:
-        answers.refuse(f"{unknown[0]} is neither a tar, a zip nor a .py file: pack the folder with the model's code and send that.")
+        answers.refuse(f"{unknown[0]} is no tar, zip, .py file or notebook: pack the folder with the model's code and send that.")
     if len(archives) > 1 or (archives and scripts):
         answers.refuse("Several files with code were sent: pack them into one folder, and send that as one tar or zip.")
     if not archives and not scripts:
-        answers.refuse("No code was sent: send the model's folder as a tar or zip, or one .py file, as a part of multipart/form-data.")
+        answers.refuse("No code was sent: send the model's folder as a tar or zip, or a .py file or notebook, as a part of a form.")
     unused = tuple(_name(each) for each in others)
     if archives:
         yield SentCode(cast(BinaryIO, archives[0]), _name(archives[0]), "", unused)

@@ -29,6 +29,7 @@ from experiments.services.submissions import keep_submission
 from experiments.wmla import answers, frameworks, sent_code
 from experiments.wmla.arguments import USER_CMD, Arguments, WrongArguments, parse
 from experiments.wmla.frameworks import Framework
+from training_runtime import notebooks
 
 PROJECT = "WMLA submissions"
 ABOUT = "What was submitted by scripts, notebooks and command lines (REST)."
@@ -146,7 +147,7 @@ def _command(bundle: Any, said: Arguments, *, only: str) -> str:
 
 
 def _name(said: Arguments, command: str) -> str:
-    wanted = said.model_dir or shlex.split(command)[0].rsplit("/", 1)[-1].removesuffix(".py")
+    wanted = said.model_dir or shlex.split(command)[0].rsplit("/", 1)[-1].removesuffix(".py").removesuffix(notebooks.SUFFIX)
     return "".join(c if c.isprintable() else "?" for c in wanted)[: checks.NAME_LIMIT].strip() or "submission"
 
 

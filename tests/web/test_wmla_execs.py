@@ -92,6 +92,11 @@ def test_code_arrives_as_tar_zip_or_scripts_under_any_field_name(script: Script,
     assert (run.version.distributed, run.max_slots) == ("single", 1)
 
 
+def test_a_notebook_is_a_script(script: Script) -> None:
+    run = run_of(submit(script, "--exec-start edtPyTorch --numWorker 2 --model-main mnist.ipynb --lr 0.1", part(b"{}", "mnist.ipynb")))
+    assert (run.command, run.experiment.name, run.version.distributed) == ("mnist.ipynb --lr 0.1", "mnist", "elastic")
+
+
 @pytest.mark.parametrize(
     ("said", "slots"), [("", 1), ("--numWorker 3", 1), ("--workerDeviceNum 2", 2), ("--gpuPerWorker 3 --numWorker 2", 3)]
 )
@@ -260,7 +265,7 @@ def test_a_file_that_does_more_than_to_hand_its_arguments_on_is_refused(script: 
         (lambda: part(gzip.compress(b"\0" * 3000)), "holds no files"),
         (lambda: part(gzip.compress(b"nothing of a tar" * 100)), "damaged"),
         (lambda: part(tar({"m/main.py": MAIN}) + b"x", "m.tar") | part(MAIN.encode(), "main.py", field="b"), "Several files"),
-        (lambda: part(b"\x7fELF", "main"), "neither a tar"),
+        (lambda: part(b"\x7fELF", "main"), "is no tar, zip"),
         (lambda: part(huge_name()), "a header of it is too large"),
         (lambda: part(b"PK\x05\x06", "m.zip"), "zip"),
     ],
