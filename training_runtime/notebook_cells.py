@@ -1,5 +1,5 @@
 """What the script of a notebook calls where the notebook has lines of IPython (`notebooks`). A run is nobody's screen: what only draws or
-asks is left out, and what installs packages is told to come with `requirements.txt`."""
+asks is left out, and so is what installs packages: they are there before a run starts (`notebooks.installs`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shell(command: str, names: Mapping[str, Any] | None = None, *, listed: bool 
     back as lines where it is `listed`. That it fails is no error, as there."""
     names = names or {}
     if _INSTALLS.match(command):
-        _say(f"Not run: {command.strip()}. A run's packages are named by a requirements.txt beside the notebook.")
+        _say(f"Not run: {command.strip()}. A run's packages are there before it starts.")
         return [] if listed else None
     command = _NAMED.sub(lambda found: str(names[found[1] or found[2]]) if (found[1] or found[2]) in names else found[0], command)
     sys.stdout.flush()

@@ -11,6 +11,7 @@ import ast
 import io
 import json
 import re
+import shlex
 import tokenize
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,6 +25,12 @@ _LINE = re.compile(r"(\s*)((?:[A-Za-z_][\w., ]*=\s*)?)(!!?|%(?=[A-Za-z]))(.*)")
 _HELP = re.compile(r"\s*(?:\?{1,2}\s*[\w.%]+|[\w.%]+\?{1,2})\s*")
 _BODY_IS_PYTHON = {"time", "timeit", "capture", "prun", "memit", "mprun"}
 _SHELLS = {"bash", "sh", "script", "system", "sx", "!"}
+_PIP = re.compile(r"^[ \t]*[!%][ \t]*(?:python3?[ \t]+-m[ \t]+|uv[ \t]+)?pip3?[ \t]+install[ \t]+(.*)$", re.MULTILINE)
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w., -]+\])?\s*(?:[<>=!~]=?[^@;/]*)?")
+_WITH_VALUE = {"-r", "--requirement", "-c", "--constraint", "-e", "--editable", "-t", "--target", "-i", "--index-url", "--extra-index-url"}
+_WITH_VALUE |= {"-f", "--find-links", "--trusted-host", "--root", "--prefix", "--python", "--proxy", "--timeout", "--progress-bar"}
+_ENDS_COMMAND = {"&&", "||", "|", ";", "&"}
+_REDIRECTS = re.compile(r"[12&]?>")
 _HEAD = """# The code cells of {name}. Lines that only a notebook understands call what this gives:
 from training_runtime.notebook_cells import display, magic as _magic, shell as _shell, write_file as _write_file
 """
@@ -67,6 +74,30 @@ def script_of(text: str | bytes, *, name: str) -> str:
         futures += [line for line in lines if _FUTURE.fullmatch(line)]
         parts.append("\n".join([f"\n# %% [{number}]", *("" if _FUTURE.fullmatch(line) else line for line in lines)]))
     return "\n".join([*futures, _HEAD.format(name=name), *parts, ""])
+
+
+def installs(text: str | bytes, *, name: str) -> list[str]:
+    """What its lines of pip install, word by word: packages, as they are written there. Options and all that comes from a place that they
+    name are left out. Raises NotANotebook."""
+    found: list[str] = []
+    for _, cell in _cells(text, name):
+        for said in _PIP.findall(_source(cell).replace("\\\n", " ")):
+            found += _packages(said)
+    return list(dict.fromkeys(found))
+
+
+def _packages(said: str) -> Iterator[str]:
+    try:
+        words = iter(shlex.split(said, comments=True))
+    except ValueError:
+        return
+    for word in words:
+        if word in _ENDS_COMMAND or _REDIRECTS.match(word):
+            return
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif _PACKAGE.fullmatch(word):
+            yield word
 
 
 def _cells(text: str | bytes, name: str) -> list[tuple[int, Mapping[str, Any]]]:

@@ -45,8 +45,8 @@ class AttributesForm(RequestForm):
     )
     packages = forms.ChoiceField(
         required=False,
-        help_text="What requirements.txt or pyproject.toml beside the script names is built, unless you choose something else: then it is "
-        "not read.",
+        help_text="What requirements.txt or pyproject.toml beside the script names, or a notebook installs, is built, unless you choose "
+        "something else: then it is not read.",
     )
     network = forms.ChoiceField(
         required=False,

@@ -60,3 +60,15 @@ def test_pages_show_its_code_and_what_has_changed_in_it(project: Project, bob: U
     changed = saved(TRAIN.replace("lr = 0.1", "lr = 0.3"))
     assert "lr = 0.3  # the rate" in changed
     assert "Its code is the same" in saved(PRINTED.replace("lr = 0.1", "lr = 0.3"))
+
+
+def test_what_it_installs_is_built_beside_what_a_file_names(project: Project, bob: User, said: object) -> None:
+    installs = notebook("!pip install -q einops>=0.6 timm torch==1.13")
+    alone = cast.definition(project, by=bob, files={"code/train.ipynb": installs}, command="train.ipynb")
+    assert alone.requirements == "einops>=0.6  # train.ipynb:0\ntimm  # train.ipynb:0\n"
+    files = {"train.ipynb": installs, "requirements.txt": "timm==1.0\n", "main.py": ""}
+    both = cast.definition(project, by=bob, name="both", files=files, command="train.ipynb")
+    assert both.requirements == "timm==1.0  # requirements.txt:1\neinops>=0.6  # train.ipynb:0\n"
+    assert (
+        cast.definition(project, by=bob, name="script", files=files, command="main.py").requirements == "timm==1.0  # requirements.txt:1\n"
+    )

@@ -35,10 +35,10 @@ edt_m.train(epochs, 8, 2)
 
 def test_a_notebook_is_run_with_other_parameters_and_a_run_of_each_of_several(shell: Shell) -> None:  # noqa: F811
     shell.log_in()
-    cells = ("%matplotlib inline\n!pip install -q einops\nimport torch", PARAMETERS, LOOP, "!mkdir -p kept\n%cd kept\n!echo {lr} > lr.txt")
+    cells = ("%matplotlib inline\n!pip install -q torch\nimport torch", PARAMETERS, LOOP, "!mkdir -p kept\n%cd kept\n!echo {lr} > lr.txt")
     (shell.folder / "train.ipynb").write_text(notebook(*cells))
     said = shell.run("edt run . train.ipynb -- --epochs 3")
-    assert "Not run: pip install -q einops" in said
+    assert "Not run: pip install -q torch" in said
     (run,) = shell.said("edt ls -n 1 --json")
     assert (run["state"], run["command"], set(run["metrics"])) == ("completed", "train.ipynb --epochs 3", {"train loss"})
     shell.run(f"edt download {run['id']} --to results.zip")

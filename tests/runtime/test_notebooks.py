@@ -13,6 +13,7 @@ import pytest
 
 from experiments.definitions import scriptargs
 from training_runtime import notebooks
+from training_runtime.environments import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +79,7 @@ def test_a_shell_gets_values_gives_lines_and_may_fail(tmp_path: Path) -> None:
         "%%bash\nfor i in 1 2; do echo $i; done",
         "i = 7",
     )
-    said = "Not run: pip list. A run's packages are named by a requirements.txt beside the notebook."
+    said = "Not run: pip list. A run's packages are there before it starts."
     assert printed(tmp_path, told) == ["net alpha netx", "second", "['a', 'b']", "3", said, "[]", "1", "2"]
 
 
@@ -169,3 +170,24 @@ def test_names_of_scripts_and_notebooks() -> None:
         False,
         False,
     ]
+
+
+INSTALLS = """%%capture
+!pip install -q 'einops>=0.6' torch==1.13 torchvision==0.9 git+https://example.org/y.git ./z \\
+    -r other.txt --extra-index-url https://example.org 2>&1 | tail
+%pip install timm \\
+   pandas[excel]==2.* && echo done
+!pip uninstall x
+!python -m pip install --upgrade pip  # the newest
+!pip3 install lightning>=2 Einops > /dev/null
+text = '!pip install no'
+!pip install 'unclosed
+"""
+
+
+def test_what_a_notebook_installs_is_what_it_requires() -> None:
+    lines = requirements.read("a.ipynb", {"a.ipynb": notebook(INSTALLS).encode()}.__getitem__)
+    assert [line.text for line in lines] == ["Einops", "torchvision", "timm", "pandas[excel]==2.*", "lightning>=2"]
+    assert {line.where for line in lines} == {"a.ipynb"}
+    assert requirements.from_text(requirements.to_text(lines)) == lines
+    assert requirements.read("a.ipynb", lambda _: b"{") == ()

@@ -1,4 +1,5 @@
-"""Reads what a script's upload requires: requirements.txt or pyproject.toml, each line with where it stands. Pure: texts in, lines out.
+"""Reads what a script's upload requires: requirements.txt or pyproject.toml, or what a notebook installs, each line with where it stands.
+Pure: texts in, lines out.
 
 Of the format of requirements files that part is taken that names packages: names, extras, versions, markers, comments, `-r` of another file
 of the upload. What would name a place (an index, an address, a folder) is refused with a sentence, since whoever uploads code should not
@@ -17,8 +18,12 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from training_runtime import notebooks
+
 FILE, PROJECT = "requirements.txt", "pyproject.toml"
 MOST_BYTES, MOST_LINES, DEEPEST = 256 << 10, 2000, 10
+OF_THE_MACHINE = ("torch", "numpy", "pip", "setuptools", "wheel", "notebook", "jupyter", "jupyterlab", "ipywidgets")
+FITTING_THE_MACHINE = ("torchvision", "torchaudio")  # by whatever version fits its torch
 INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--default-index", "--index")
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
 _IGNORED = ("--prefer-binary", "--no-cache-dir", "--disable-pip-version-check")
@@ -64,6 +69,8 @@ def read(path: str, text_of: Callable[[str], bytes], *, allowed: Allowed | None 
     allowed = allowed or Allowed()
     if posixpath.basename(path) == PROJECT:
         return _of_project(path, _decoded(path, text_of(path)), allowed)
+    if notebooks.is_notebook(path):
+        return _of_notebook(path, text_of(path))
     found = tuple(_of_file(path, text_of, allowed, above=()))
     if len(found) > MOST_LINES:
         raise Refused(f"{path} asks for {len(found)} packages, and {MOST_LINES} is the most: name those that the script imports.")
@@ -186,6 +193,20 @@ def _of_project(path: str, text: str, allowed: Allowed) -> tuple[Line, ...]:
     begin = next((n for n, row in enumerate(rows) if row.strip().startswith("dependencies")), 0)
     numbers = (next((n for n, row in enumerate(rows[begin:], begin + 1) if each in row), 0) for each in wanted)
     return tuple(_requirement(each.strip(), path, number, allowed) for each, number in zip(wanted, numbers, strict=True))
+
+
+def _of_notebook(path: str, content: bytes) -> tuple[Line, ...]:
+    """Of its lines of pip what can be had: it ran before, somewhere else, and its run says which of them it leaves out."""
+    try:
+        said = notebooks.installs(content, name=path)
+    except notebooks.NotANotebook:
+        return ()  # its run will say so
+    lines: dict[str, Line] = {}
+    for text in said[:MOST_LINES]:
+        name = _name(text)
+        if name and name not in OF_THE_MACHINE:
+            lines[name] = Line(name if name in FITTING_THE_MACHINE else text, name, path, 0)
+    return tuple(lines.values())
 
 
 def _logical(text: str) -> list[tuple[int, str]]:
