@@ -2,13 +2,15 @@
 (`training_runtime.host.lease`), so nobody has to say that it is lost: its slots are freed, and its runs go on elsewhere from the last
 state that has arrived here.
 
-Whoever was away itself cannot tell: a process that has just begun waits for as long as it would wait for a machine.
+Whoever was away itself cannot tell: a process that has just begun waits for as long as it would wait for a machine. So does one whose clock
+was put forward (or that was stopped while the clock went on): by that clock all machines have been silent since, and none has.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
+from dataclasses import dataclass
 
 from django.conf import settings
 
@@ -18,7 +20,25 @@ from experiments.models.runs import LIVE
 
 log = logging.getLogger(__name__)
 LEASES = 6  # of silence: the studio stops telling it what is wanted after one lease, its own is over after another; the rest is for leaving
-_watching_since: list[float] = []
+
+
+@dataclass
+class Watch:
+    """Of this process: since when it watches (monotonic), and when it looked last, by both clocks."""
+
+    since: float
+    looked_at: dt.datetime
+    looked: float
+
+    def goes_on(self, now: dt.datetime, monotonic: float, *, jump_s: float) -> None:
+        """Anew where the clock has run ahead of the other by more than `jump_s`."""
+        if (now - self.looked_at).total_seconds() - (monotonic - self.looked) > jump_s:
+            log.warning("The clock was put forward to %s: machines are given time to be heard of.", now)
+            self.since = monotonic
+        self.looked_at, self.looked = now, monotonic
+
+
+_watching: list[Watch] = []
 
 
 def take_leave(name: str, *, now: dt.datetime, reason: str = "") -> int:
@@ -39,10 +59,11 @@ def departed(number: int, incarnation: int, name: str, now: dt.datetime) -> None
 
 def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:
     """Give up machines whose lease is over; returns their names."""
-    if not _watching_since:
-        _watching_since.append(monotonic)
+    if not _watching:
+        _watching.append(Watch(monotonic, now, monotonic))
+    _watching[0].goes_on(now, monotonic, jump_s=settings.EDT_NODE_LEASE_S)
     lost_after_s = LEASES * settings.EDT_NODE_LEASE_S
-    if monotonic < _watching_since[0] + lost_after_s:
+    if monotonic < _watching[0].since + lost_after_s:
         return []
     ended = []
     for node in Node.objects.filter(joined=True, last_seen_at__lt=now - dt.timedelta(seconds=lost_after_s)):

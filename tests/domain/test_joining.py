@@ -207,7 +207,7 @@ def run(token: NodeToken, project: Project, alice: User) -> TrainingRun:
 
 @pytest.fixture
 def watching(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "_watching_since", [])
+    monkeypatch.setattr(leases, "_watching", [])
 
 
 @pytest.mark.usefixtures("watching")
@@ -228,6 +228,20 @@ def test_a_studio_that_was_away_itself_waits_before_it_concludes(run: TrainingRu
     run.refresh_from_db()
     assert run.state != RunState.SUSPENDED
     assert leases.end_overdue(NOW + 3661 * SECOND, monotonic=5061) == ["beta"]
+
+
+@pytest.mark.usefixtures("watching")
+def test_a_clock_that_is_put_forward_makes_no_machine_silent(run: TrainingRun) -> None:
+    assert leases.end_overdue(NOW, monotonic=0) == []
+    assert leases.end_overdue(NOW + 3 * SECOND, monotonic=3) == []
+    seen = NOW + 100 * SECOND
+    Node.objects.filter(name="beta").update(last_seen_at=seen)
+    assert leases.end_overdue(seen, monotonic=100) == []
+    assert leases.end_overdue(seen + 3605 * SECOND, monotonic=105) == [], "five seconds ago it was heard of"
+    assert leases.end_overdue(seen + 3660 * SECOND, monotonic=160) == []
+    run.refresh_from_db()
+    assert (run.head_node, run.attempt) == (Node.objects.get(name="beta"), 1)
+    assert leases.end_overdue(seen + 3666 * SECOND, monotonic=166) == ["beta"], "it has had as long as any to be heard of again"
 
 
 @pytest.mark.usefixtures("watching")

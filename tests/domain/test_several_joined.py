@@ -111,7 +111,7 @@ def test_a_guest_whose_lease_is_over_costs_the_run_its_slots_there_and_nothing_e
     assert counts(wide) == {"alpha": 4, "beta": 2}
     before, later = fresh(wide), NOW + 600 * SECOND
     Node.objects.filter(name="alpha").update(last_seen_at=later)
-    monkeypatch.setattr(leases, "_watching_since", [0.0])
+    monkeypatch.setattr(leases, "_watching", [leases.Watch(0.0, later, 1e6)])
     assert leases.end_overdue(later, monotonic=1e6) == ["beta"]
     assert counts(wide) == {"alpha": 4}
     after = fresh(wide)
