@@ -85,7 +85,7 @@ class AsyncConnection:
 
     async def download(self, path: str, to: Path, *, size_bytes: int | None = None) -> None:
         """A file, from where `to` stands; whole or not under its name."""
-        arriving = Arriving(to, size_bytes)
+        arriving = Arriving(to, size_bytes, address=self.url + path)
         if not arriving.is_there:
             await self._fetch(path, arriving)
         arriving.finish()
@@ -96,7 +96,7 @@ class AsyncConnection:
                 if response.status_code >= 300 and response.status_code != 416:
                     await response.aread()
                     checked(transport.answer_of(response), url=self.url)
-                with arriving.opened(response.status_code) as file:
+                with arriving.opened(response.status_code, response.headers.get("ETag", "")) as file:
                     async for chunk in response.aiter_bytes(CHUNK_BYTES):
                         file.write(chunk)
         except httpx.HTTPError as error:

@@ -81,7 +81,7 @@ class Connection:
 
     def download(self, path: str, to: Path, *, size_bytes: int | None = None) -> None:
         """A file, from where `to` stands; whole or not under its name."""
-        arriving = Arriving(to, size_bytes)
+        arriving = Arriving(to, size_bytes, address=self.url + path)
         if not arriving.is_there:
             self._fetch(path, arriving)
         arriving.finish()
@@ -92,7 +92,7 @@ class Connection:
                 if response.status_code >= 300 and response.status_code != 416:
                     response.read()
                     checked(transport.answer_of(response), url=self.url)
-                with arriving.opened(response.status_code) as file:
+                with arriving.opened(response.status_code, response.headers.get("ETag", "")) as file:
                     for chunk in response.iter_bytes(CHUNK_BYTES):
                         file.write(chunk)
         except httpx.HTTPError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -96,12 +97,15 @@ def anew(to: Path, name: str) -> Path:
 
 
 class Arriving:
-    """A file that is fetched: beside its name while it is not whole, and from where it stands. `size_bytes`: None where nobody knows."""
+    """A file that is fetched: beside its name while it is not whole, and from where it stands, if that is the beginning of this very file:
+    another one beside it says of what. `address`: where the studio has it; `size_bytes`: None where nobody knows."""
 
-    def __init__(self, to: Path, size_bytes: int | None) -> None:
-        self._to, self._size, self._beside = to, size_bytes, to.with_name(f"{to.name}.part")
+    def __init__(self, to: Path, size_bytes: int | None, *, address: str) -> None:
+        self._to, self._size, self._address = to, size_bytes, address
+        self._beside, self._of = to.with_name(f"{to.name}.part"), to.with_name(f"{to.name}.part.of")
         self._beside.parent.mkdir(parents=True, exist_ok=True)
-        self._begin = self._beside.stat().st_size if self._beside.exists() else 0
+        self._mark = self._known_mark()
+        self._begin = self._beside.stat().st_size if self._mark and self._beside.exists() else 0
 
     @property
     def is_there(self) -> bool:
@@ -109,18 +113,36 @@ class Arriving:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Range": f"bytes={self._begin}-"} if self._begin else {}
+        """Of another content than that of which there is a beginning all is sent."""
+        return {"Range": f"bytes={self._begin}-", "If-Range": self._mark} if self._begin else {}
 
-    def opened(self, status: int) -> IO[bytes]:
-        """For what the studio sends with this status of HTTP. Raises NoAnswer."""
+    def opened(self, status: int, mark: str) -> IO[bytes]:
+        """For what the studio sends with this status of HTTP and this ETag. Raises NoAnswer."""
         if status == 416:  # it has become shorter
-            self._beside.unlink(missing_ok=True)
+            self._forget()
             raise NoAnswer(f"{self._to.name} has changed meanwhile: ask for it again.")
-        return open(self._beside, "ab" if status == 206 else "wb")
+        if status == 206:
+            return open(self._beside, "ab")
+        self._forget()
+        self._of.write_text(json.dumps([self._address, mark.removeprefix("W/")]))  # a proxy may make it weak
+        return open(self._beside, "wb")
 
     def finish(self) -> None:
         """Raises NoAnswer."""
         if self._size is not None and self._beside.stat().st_size != self._size:
-            self._beside.unlink()
+            self._forget()
             raise NoAnswer(f"{self._to.name} did not arrive as it is: ask for it again.")
         self._beside.replace(self._to)
+        self._forget()
+
+    def _known_mark(self) -> str:
+        """The ETag of that whose beginning is there; empty where nobody knows, or it is of something else."""
+        try:
+            address, mark = json.loads(self._of.read_bytes())
+        except (OSError, ValueError, TypeError):
+            return ""
+        return str(mark) if address == self._address else ""
+
+    def _forget(self) -> None:
+        self._beside.unlink(missing_ok=True)
+        self._of.unlink(missing_ok=True)

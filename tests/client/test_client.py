@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import io
 import json
@@ -18,10 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from edt_client import credentials
+from edt_client.async_connection import AsyncConnection
 from edt_client.cli.main import main
+from edt_client.connection import Connection
 from edt_client.credentials import Studio
 from edt_client.errors import ClientError, NoAnswer, Refused
 from edt_client.studio import Client
+from edt_client.transport import CHUNK_BYTES
 
 URL = "https://studio.example.org"
 
@@ -156,6 +160,80 @@ def test_an_answer_that_breaks_off_is_no_model(serve: Serve, tmp_path: Path) -> 
     url, _ = serve(say(200, b"half", **{"Content-Length": "8"}))
     with pytest.raises(NoAnswer):
         Client(Studio(url, "t")).save("wmla-1", tmp_path / "x", file="model/x.pth")
+
+
+SIZE, HALF = 2 * CHUNK_BYTES, CHUNK_BYTES  # of what is written as it comes
+
+
+def fetch_waiting(url: str, path: str, to: Path) -> None:
+    with Connection(url, "t") as studio:
+        studio.download(path, to, size_bytes=SIZE)
+
+
+def fetch_awaiting(url: str, path: str, to: Path) -> None:
+    async def fetch() -> None:
+        async with AsyncConnection(url, "t") as studio:
+            await studio.download(path, to, size_bytes=SIZE)
+
+    asyncio.run(fetch())
+
+
+Fetch = Callable[[str, str, Path], None]
+both = pytest.mark.parametrize("fetch", [fetch_waiting, fetch_awaiting])
+
+
+def offer(files: dict[str, tuple[str, bytes]], *, cut: set[str]) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Files by their addresses, each with its ETag, or the part that is asked for; of those in `cut` once not all."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        mark, body = files[request.path]
+        begin = int(request.headers.get("Range", "bytes=0-")[6:-1]) if request.headers.get("If-Range", mark) == mark else 0
+        request.send_response(206 if begin else 200)
+        request.send_header("Content-Length", str(len(body) - begin))
+        request.send_header("ETag", mark)
+        request.end_headers()
+        request.wfile.write(body[begin : HALF if request.path in cut else None])
+        cut.discard(request.path)
+
+    return answer
+
+
+@both
+def test_a_download_that_broke_off_goes_on_where_it_stopped(serve: Serve, tmp_path: Path, fetch: Fetch) -> None:
+    file = "/api/v1/runs/7/files/model.pth"
+    url, heard = serve(offer({file: ('"7"', b"7" * SIZE)}, cut={file}))
+    with pytest.raises(NoAnswer):
+        fetch(url, "/runs/7/files/model.pth", tmp_path / "model.pth")
+    assert (tmp_path / "model.pth.part").read_bytes() == b"7" * HALF
+    (tmp_path / "model.pth.part").write_bytes(b"-" * HALF)  # so that it is seen whether these are sent again
+    fetch(url, "/runs/7/files/model.pth", tmp_path / "model.pth")
+    assert (tmp_path / "model.pth").read_bytes() == b"-" * HALF + b"7" * HALF
+    assert len(heard) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pth"]
+
+
+@both
+def test_a_download_is_never_put_together_of_two_runs_files(serve: Serve, tmp_path: Path, fetch: Fetch) -> None:
+    files = {f"/api/v1/runs/{run}/files/model.pth": (f'"{run}"', str(run).encode() * SIZE) for run in (7, 8)}
+    url, _ = serve(offer(files, cut={"/api/v1/runs/7/files/model.pth"}))
+    with pytest.raises(NoAnswer):
+        fetch(url, "/runs/7/files/model.pth", tmp_path / "model.pth")
+    fetch(url, "/runs/8/files/model.pth", tmp_path / "model.pth")
+    assert (tmp_path / "model.pth").read_bytes() == b"8" * SIZE
+
+
+@both
+def test_a_file_that_was_written_anew_since_its_download_broke_off_is_sent_from_its_beginning(
+    serve: Serve, tmp_path: Path, fetch: Fetch
+) -> None:
+    file = "/api/v1/runs/7/files/last.pth"
+    files = {file: ('"1"', b"1" * SIZE)}
+    url, _ = serve(offer(files, cut={file}))
+    with pytest.raises(NoAnswer):
+        fetch(url, "/runs/7/files/last.pth", tmp_path / "last.pth")
+    files[file] = ('"2"', b"2" * SIZE)
+    fetch(url, "/runs/7/files/last.pth", tmp_path / "last.pth")
+    assert (tmp_path / "last.pth").read_bytes() == b"2" * SIZE
 
 
 def test_nobody_there_is_said_with_what_to_check() -> None:
