@@ -43,12 +43,15 @@ def receive(run: TrainingRun, path: str, body: bytes, *, offset: int, size: int,
     """A piece of a file that is sent whole, `size` bytes, last changed at `mtime_ns`; it is in its place when the last one has come. How
     much has arrived. Raises WrongOffset, FileNotFoundError."""
     _check(path)
-    mark = hashlib.sha256(f"{path}\0{size}\0{mtime_ns}".encode()).hexdigest()[:32]
+    of_path, of_content = (_short(said) for said in (path, f"{path}\0{size}\0{mtime_ns}"))
+    mark = f"{of_path}-{of_content}"
     with contextlib.ExitStack() as cleanup:
         file = _opened(run, f"{_ARRIVING}{mark}", cleanup)
         there = os.fstat(file).st_size
         if offset != there or offset + len(body) > size:
             raise WrongOffset(there if there <= size else 0)
+        if not there and len(body) < size:
+            _give_up(run, f"{_ARRIVING}{of_path}-", but=f"{_ARRIVING}{mark}", cleanup=cleanup)
         _write(file, body, offset)
         if offset + len(body) == size:
             os.utime(file, ns=(mtime_ns, mtime_ns))
@@ -59,6 +62,21 @@ def receive(run: TrainingRun, path: str, body: bytes, *, offset: int, size: int,
             except IsADirectoryError:
                 raise FileNotFoundError(path) from None
         return offset + len(body)
+
+
+def _short(said: str) -> str:
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def _give_up(run: TrainingRun, begin: str, *, but: str, cleanup: contextlib.ExitStack) -> None:
+    """What has arrived of earlier contents of a file: it was written anew before all of them had come, which may be every minute."""
+    at, mine = runfiles.parent_of(run, but, cleanup)
+    start = begin.rpartition("/")[2]
+    with os.scandir(at) as entries:
+        old = [entry.name for entry in entries if entry.name.startswith(start) and entry.name != mine]
+    for name in old:
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(name, dir_fd=at)
 
 
 def remove(run: TrainingRun, path: str) -> None:

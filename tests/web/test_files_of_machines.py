@@ -120,6 +120,17 @@ def test_a_file_is_in_its_place_when_its_last_piece_has_come(beta: Machine, run:
     assert [each.path for each in runfiles.walk(run, limit=10).files] == ["checkpoint/engine.pt"]
 
 
+def test_a_file_that_is_written_anew_before_all_of_it_has_come_leaves_nothing_of_the_one_before(beta: Machine, run: TrainingRun):
+    tmp = runfiles.folder(run) / "tmp"
+    beta.put(run, "other.pth", b"some", size=9, mtime_ns=1)
+    for moment in range(1, 4):
+        assert beta.put(run, "last.pth", b"abc", size=6, mtime_ns=moment).json() == {"size": 3}
+    assert beta.put(run, "last.pth", b"def", size=6, mtime_ns=3, offset=3).json() == {"size": 6}
+    assert (runfiles.folder(run) / "last.pth").read_bytes() == b"abcdef"
+    assert [path.read_bytes() for path in tmp.iterdir()] == [b"some"], "of the other file, which goes on"
+    assert beta.put(run, "other.pth", b"rest!", size=9, mtime_ns=1, offset=4).json() == {"size": 9}
+
+
 def test_what_is_sent_of_an_earlier_stay_or_by_an_earlier_link_is_refused(beta: Machine, run: TrainingRun, dora: User):
     stay = joining.term_of(run)
     TrainingRun.objects.filter(pk=run.pk).update(moved_at=run.moved_at + dt.timedelta(seconds=1))  # type: ignore[operator]
