@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 
 from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
 from django.db.models import Q
 from django.http import Http404
 
@@ -35,6 +36,8 @@ def _pull(delivery: TriggerDelivery, now: dt.datetime) -> None:
         outcome = NOT_ANY_MORE.format(delivery.trigger.created_by.username)
     except DomainError as refused:
         outcome = str(refused)
+    except (OperationalError, InterfaceError):  # the database is away, or locked: whoever pulls later finds it begun and not done
+        raise
     except Exception:  # a delivery that breaks must not hold up the others
         log.exception("delivery %s of trigger %s broke down", delivery.pk, delivery.trigger.pk)
         outcome = "Something broke; the error is in the studio's log."

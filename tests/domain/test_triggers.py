@@ -8,8 +8,10 @@ import json
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -99,6 +101,19 @@ def test_a_signed_call_runs_the_experiment_once_however_often_it_comes(experimen
     sent(trigger, secret, **{"X-EDT-Delivery": "two"})
     pulled()
     assert runs() == before + 2
+
+
+def test_a_database_that_is_away_for_a_moment_loses_no_call(experiment: Experiment, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    trigger, secret = made(experiment, bob)
+    sent(trigger, secret)
+    before, now = runs(), timezone.now()
+    with monkeypatch.context() as broken:
+        broken.setattr(verbs, "run_again", Mock(side_effect=OperationalError("database is locked")))
+        with pytest.raises(OperationalError):
+            triggers.pull_all(now)
+    triggers.pull_all(now + triggers.AGAIN_AFTER + dt.timedelta(seconds=1))
+    assert runs() == before + 1
+    assert TriggerDelivery.objects.get().outcome.endswith("is run.")
 
 
 def test_a_wrong_signature_learns_nothing_and_leaves_nothing(experiment: Experiment, bob: User) -> None:
