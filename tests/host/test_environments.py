@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.host.outside import another_machine, greeting, needs_a_way_out
 from tests.index import serving
 from training_runtime.environments import base
 from training_runtime.host import processes
+from training_runtime.host.environments import builds
+from training_runtime.protocol import WantedEnvironment
 
 __all__ = ["host", "index", "one_host", "served"]  # fixtures
 
@@ -271,6 +274,23 @@ def test_a_build_has_a_limit_of_time_and_of_size(idle_host, index):
     asked = wish("large\n")
     tell(idle_host, asked)
     assert "larger than 1 MB" in until_seen(idle_host, asked.key, "failed", "ready").problem
+
+
+def test_a_builder_that_ends_before_it_is_told_what_to_build_is_none_of_those_at_work(tmp_path, monkeypatch):
+    def ended(_command, **given):
+        process = popen(["/bin/true"], stdin=given["stdin"], stdout=given["stdout"])
+        process.wait()
+        return process
+
+    popen = builds.subprocess.Popen
+    monkeypatch.setattr(builds.subprocess, "Popen", ended)
+    monkeypatch.setattr(builds.Environments, "_spec_of", lambda _self, wished: wished)
+    environments = builds.Environments(Mock(folder=tmp_path), node=Mock(), abilities=Mock(), own={}, base="")
+    wanted = [WantedEnvironment(str(number) * 40, "tiny\n") for number in range(builds.AT_ONCE + 1)]
+    environments.apply(wanted, ())
+    environments.go_on()
+    assert [each.state for each in environments.seen()] == ["failed"] * len(wanted), "the last one has its turn, too"
+    assert environments.groups() == {}
 
 
 def test_what_the_machine_says_it_stands_on_is_what_is_built_on(host):

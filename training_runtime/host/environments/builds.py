@@ -163,6 +163,7 @@ class Environments:
             process.stdin.write(json.dumps(dataclasses.asdict(spec)).encode() + b"\n")
             process.stdin.flush()
         except (OSError, SandboxRefused) as error:
+            self._close(each)  # a builder that ended before it was told what to build is none of those at work
             self._settle(each, Result(problem=f"The environment cannot be built on {self._settings.node}: {error}"))
             return
         log.info("an environment is being built key=%s pid=%d", each.wish.key[:12], process.pid)
