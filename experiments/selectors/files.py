@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from experiments.files import filetree, runfiles
 from experiments.files.store import copies
+from experiments.logs.following import whole_characters
 from experiments.models import Slot, Tombstone, TrainingRun
 from experiments.selectors import previews
 from training_runtime import journal
@@ -91,15 +92,17 @@ def log_places(run: TrainingRun) -> dict[str, str]:
 
 
 def log_tail(run: TrainingRun, name: str, *, offset: int | None = None, lines: int = 200, limit_bytes: int = 256 * 1024) -> LogTail:
-    """The last `lines` of a log, or what stands from `offset` on, at most `limit_bytes`. A log that is not there yet is empty."""
+    """The last `lines` of a log, or what stands from `offset` on, at most `limit_bytes`, in whole characters: the rest of one is at `end`.
+    A log that is not there yet is empty."""
     path = f"log/{name}/console.log"
     if offset is not None:
         data, size = runfiles.read(run, path, begin=max(0, offset), limit_bytes=limit_bytes)
-        begin = min(max(0, offset), size)
+        begin, data = min(max(0, offset), size), whole_characters(data) or data
         return LogTail(_text(data), begin, begin + len(data), size)
     _, size = runfiles.read(run, path, begin=0, limit_bytes=0)
     begin = max(0, size - limit_bytes)
     data, size = runfiles.read(run, path, begin=begin, limit_bytes=limit_bytes)
+    data = whole_characters(data) or data
     end = begin + len(data)
     kept = data.split(b"\n")  # what stands behind the last end of a line is the last one, which may be empty
     kept = (kept[1:] if begin and len(kept) > 1 else kept)[-lines - (not kept[-1]) :] if lines > 0 else []  # the first may be cut in two

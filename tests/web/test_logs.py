@@ -12,6 +12,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.urls import reverse
 
+from experiments import selectors
 from experiments.files import runfiles
 from experiments.live import consumers
 from experiments.logs import following, searching, terminal
@@ -121,6 +122,21 @@ def test_no_pattern_holds_the_web_server_up(pattern: str, project: Any, alice: A
     assert found.problem or not found.complete or not found.lines
     assert time.monotonic() - began < logs.WALL_S + 5
     assert logs.search(run, "driver", pattern="a").total == 50
+
+
+def test_a_log_that_is_read_piece_by_piece_tears_no_character(project: Any, alice: Any) -> None:
+    run, text = cast.run(project, by=alice), "Schön, 漢字 und 🙂\n" * 40
+    log_of(run).write_text(text)
+    for limit in range(4, 12):
+        said, at = "", 0
+        while (tail := selectors.log_tail(run, "driver", offset=at, limit_bytes=limit)).text:
+            assert (tail.begin, tail.end) == (at, at + len(tail.text.encode()))
+            said, at = said + tail.text, tail.end
+        assert said == text
+    log_of(run).write_bytes("schön 漢".encode()[:-1])
+    assert selectors.log_tail(run, "driver", lines=1).text == "schön ", "the rest of it is being written"
+    log_of(run).write_bytes(b"\xff\xfe")
+    assert [selectors.log_tail(run, "driver", offset=at).end for at in (0, 1)] == [1, 2], "what is no text is gone past all the same"
 
 
 def test_half_a_character_waits_for_its_other_half() -> None:
