@@ -190,9 +190,14 @@ def _places(stone: Tombstone) -> list[Path]:
         case Kind.MODEL:
             return [home / "models" / key]
     places = [home / "uploads" / key, home / "assets" / f".{key}"]
-    if key != stores.NOWHERE and not DataAsset.objects.filter(key=key).exists():  # checked in full, and given up before it became one
+    if key != stores.NOWHERE and not _became_data(key):  # checked in full, and given up before it became one
         places.append(home / "assets" / key)
     return places
+
+
+def _became_data(key: str) -> bool:
+    """Whether an upload became a data asset; one that was deleted since stays in the trash as long as any, an upload does not."""
+    return DataAsset.objects.filter(key=key).exists() or Tombstone.objects.filter(kind=Kind.ASSET, key=key).exists()
 
 
 def _in_trash(stone: Tombstone, place: Path) -> Path:

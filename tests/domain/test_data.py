@@ -215,6 +215,21 @@ def test_data_that_an_experiment_reads_cannot_be_deleted_and_other_data_goes_wit
     assert not DataAsset.objects.exists()
 
 
+def test_data_that_is_deleted_before_its_upload_was_cleared_away_stays_in_the_trash_like_any(
+    project: Project, alice: User, home: Path
+) -> None:
+    asset, now = add(project, alice, ("a", b"1")), timezone.now()
+    services.delete_asset(asset, by=alice)
+    installation.bind()
+    for seconds in range(5):
+        pruning.clear(now + timedelta(seconds=seconds))
+    assert not datastore.root(asset).exists()
+    assert [path.read_bytes() for path in (home / "assets" / pruning.TRASH).glob("*/a")] == [b"1"]
+    assert cast.stored(home / "uploads") == []
+    cast.empty_trash()
+    assert list((home / "assets" / pruning.TRASH).iterdir()) == []
+
+
 def test_a_project_takes_its_data_and_its_uploads_along(project: Project, alice: User, home: Path) -> None:
     add(project, alice, ("a", b"1"))
     services.receive(begun(project, alice, Part("b", 2)), number=0, offset=0, body=io.BytesIO(b"1"))
