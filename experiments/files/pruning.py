@@ -76,7 +76,7 @@ def prune(now: dt.datetime) -> bool:
     unpacking = (settings.EDT_HOME / "code").glob(f"{bundles.UNPACKING}*")
     for path in (*_entries(settings.EDT_HOME / "tmp"), *unpacking):
         if _older(path, now - KEPT):
-            removal.remove(path)
+            _remove_draft(path)
     environments.collect(now)
     _unused_bundles(now)
     _stale_uploads(now)
@@ -85,6 +85,13 @@ def prune(now: dt.datetime) -> bool:
         names = ", ".join(str(path.relative_to(settings.EDT_HOME)) for path in found[:NAMED_ORPHANS])
         log.warning("%d things in EDT_HOME belong to nothing in the database: manage.py prune --dry-run lists them (%s)", len(found), names)
     return clear(now)
+
+
+def _remove_draft(path: Path) -> None:
+    try:
+        removal.remove(path)
+    except OSError as error:  # all else is not kept waiting
+        log.error("%s is left over and cannot be removed: %s", path, error)
 
 
 def clear(now: dt.datetime, *, kept: dt.timedelta | None = None) -> bool:

@@ -159,6 +159,27 @@ def test_what_cannot_be_removed_is_said_and_keeps_nothing_else_waiting(
     assert not (runfiles.folder(stuck).exists() or runfiles.folder(other).exists())
 
 
+def test_a_draft_that_cannot_be_removed_keeps_nothing_else_waiting(
+    project: Project, alice: User, bound: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, stuck = trained(project, alice, steps=2), bound / "tmp" / "stuck"
+    stuck.mkdir()
+    age(stuck)
+    services.delete_run(run, by=alice)
+    remove = removal.remove
+
+    def refuses(path: Path, *, most: int | None = None) -> bool:
+        if path == stuck:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        return remove(path, most=most)
+
+    monkeypatch.setattr(removal, "remove", refuses)
+    with caplog.at_level(logging.ERROR):
+        pruning.prune(timezone.now())
+    assert caplog.text.count("cannot be removed") == 1
+    assert not runfiles.folder(run).exists()
+
+
 def test_a_run_with_folders_nested_by_the_thousand_is_removed(project: Project, alice: User, bound: Path) -> None:
     run = trained(project, alice, steps=2)
     at = os.open(runfiles.folder(run), os.O_RDONLY)
