@@ -70,7 +70,7 @@ def begin(number: int, hello: Hello, *, address: str, now: dt.datetime) -> Welco
             return Refused(f"Another machine has joined with this token as {token.node_name}: make one of its own for this machine.", True)
         node, _ = Node.objects.select_for_update().get_or_create(name=token.node_name)
         heard = max((at for at in (token.seen_at, node.last_seen_at) if at is not None), default=None)
-        there = token.seen_at is not None and heard is not None and now - heard < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
+        there = token.seen_at is not None and heard is not None and abs(now - heard) < dt.timedelta(seconds=settings.EDT_NODE_LEASE_S)
         if there and token.boot != hello.boot:
             return Refused(f"Another machine is at work as {token.node_name} with a copy of this machine's home: give this one its own.")
         spoken = ProtocolVersion(*(min(max(said, 0), HIGHEST_VERSION) for said in (hello.version, hello.oldest)))

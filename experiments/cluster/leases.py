@@ -3,7 +3,7 @@
 state that has arrived here.
 
 Whoever was away itself cannot tell: a process that has just begun waits for as long as it would wait for a machine. So does one whose clock
-was put forward (or that was stopped while the clock went on): by that clock all machines have been silent since, and none has.
+was put forward or back (or that was stopped while the clock went on): by that clock no machine was heard of lately.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.db.models import Q
 
 from experiments.cluster import fleet, joining, losses
 from experiments.models import Grant, Node, TrainingRun
@@ -31,9 +32,9 @@ class Watch:
     looked: float
 
     def goes_on(self, now: dt.datetime, monotonic: float, *, jump_s: float) -> None:
-        """Anew where the clock has run ahead of the other by more than `jump_s`."""
-        if (now - self.looked_at).total_seconds() - (monotonic - self.looked) > jump_s:
-            log.warning("The clock was put forward to %s: machines are given time to be heard of.", now)
+        """Anew where the clock has gone another way than the monotonic one by more than `jump_s`."""
+        if abs((now - self.looked_at).total_seconds() - (monotonic - self.looked)) > jump_s:
+            log.warning("The clock was put to %s: machines are given time to be heard of.", now)
             self.since = monotonic
         self.looked_at, self.looked = now, monotonic
 
@@ -66,7 +67,9 @@ def end_overdue(now: dt.datetime, *, monotonic: float) -> list[str]:
     if monotonic < _watching[0].since + lost_after_s:
         return []
     ended = []
-    for node in Node.objects.filter(joined=True, last_seen_at__lt=now - dt.timedelta(seconds=lost_after_s)):
+    lost_after = dt.timedelta(seconds=lost_after_s)
+    silent = Q(last_seen_at__lt=now - lost_after) | Q(last_seen_at__gt=now + lost_after)  # the latter: not since the clock was put back
+    for node in Node.objects.filter(silent, joined=True):
         if not joining.lease_s(node.name):
             continue
         held = Grant.objects.filter(slot__node=node, released_at__isnull=True).exists()

@@ -65,10 +65,11 @@ class Snapshot:
 
 
 def is_silent(node: Node, now: dt.datetime) -> bool:
-    """Whether the node has said that it has ended, or has not been heard of for so long that nothing new is placed there."""
+    """Whether the node has said that it has ended, or has not been heard of for so long that nothing new is placed there; nor since the
+    clock was put back, if that was by more."""
     if node.last_seen_at is None or (node.left_at is not None and node.left_at >= node.last_seen_at):
         return True
-    return (now - node.last_seen_at).total_seconds() > NODE_SILENT_S
+    return abs((now - node.last_seen_at).total_seconds()) > NODE_SILENT_S
 
 
 def usable_nodes(now: dt.datetime, rules: ClusterRules) -> list[Node]:

@@ -92,7 +92,7 @@ def renew(run: TrainingRun, seen: RunObservation, *, now: dt.datetime, node: Nod
         row = LatestUtilization.objects.select_for_update().filter(run=run).first()
         known = entries(row)
         mine = {each.slot: each for each in known if each.node in (place, 0)}
-        if not (seen.slots or mine) or (mine and t - max(each.t for each in mine.values()) < PRESENT_S):
+        if not (seen.slots or mine) or (mine and abs(t - max(each.t for each in mine.values())) < PRESENT_S):  # a clock may be put back
             return False
         before = {slot: each.counted() for slot, each in mine.items()}
         slots = [

@@ -10,7 +10,18 @@ from typing import NamedTuple
 from django.db.models import F, Q
 
 from experiments.cluster.snapshot import is_silent
-from experiments.models import ClusterChange, ClusterRules, GenerationRecord, Grant, Project, RunState, RunTransition, Slot, TrainingRun
+from experiments.models import (
+    ClusterChange,
+    ClusterRules,
+    GenerationRecord,
+    Grant,
+    Node,
+    Project,
+    RunState,
+    RunTransition,
+    Slot,
+    TrainingRun,
+)
 from experiments.models.definitions import TORCHRUN
 
 MOST_BARS = 5000
@@ -116,7 +127,7 @@ def lanes(*, begin: dt.datetime, end: dt.datetime) -> list[Lane]:
             slot,
             _lane_state(slot, held.get(slot.pk), end, stuck_s),
             bars[slot.pk],
-            slot.node.last_seen_at if is_silent(slot.node, end) else None,
+            slot.node.last_seen_at if _is_silent(slot.node, end) else None,
         )
         for slot in slots.order_by("node__name", "device", "index")
     ]
@@ -148,7 +159,7 @@ def _bar(grant: Held, begin: dt.datetime, end: dt.datetime) -> Bar:
 
 
 def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime, stuck_s: float) -> str:
-    if is_silent(slot.node, now):
+    if _is_silent(slot.node, now):
         return "silent"
     if grant is not None and grant.asked_at is not None:
         return "stuck" if (now - grant.asked_at).total_seconds() > stuck_s else "leaving"
@@ -157,6 +168,11 @@ def _lane_state(slot: Slot, grant: Held | None, now: dt.datetime, stuck_s: float
     if slot.out_reason:
         return "out"
     return "draining" if slot.draining or slot.retired or slot.node.draining or slot.node.storage_problem else "free"
+
+
+def _is_silent(node: Node, at: dt.datetime) -> bool:
+    """At the end of a window. One that was heard of since was not, as far as is known."""
+    return is_silent(node, max(at, node.last_seen_at or at))
 
 
 def _label(run: TrainingRun) -> str:

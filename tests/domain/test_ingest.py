@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from experiments import selectors
 from experiments.cluster import scheduling
@@ -238,7 +239,7 @@ def test_too_many_points_at_once_are_a_nudge(run: TrainingRun, said: SentMessage
 
 def test_all_live_runs_are_caught_up(run: TrainingRun, project: Project, alice: User, node: Node) -> None:
     other = cast.run(project, by=alice, name="other")
-    scheduling.tick(NOW)
+    scheduling.tick(timezone.now())
     for each in (run, other):
         cast.write_journal(each, cast.step(1))
     assert ingest.catch_up_all(NOW) == 2

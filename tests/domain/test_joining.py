@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments import services
-from experiments.cluster import desired, fleet, joining, leases, own_machine, scheduling, version_standing
+from experiments.cluster import desired, fleet, joining, leases, own_machine, scheduling, snapshot, version_standing
 from experiments.errors import DomainError
 from experiments.models import ClusterChange, Node, NodeToken, Project, RunState, TrainingRun, User
 from tests import cast
@@ -212,13 +212,13 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("watching")
 def test_the_runs_of_a_machine_that_is_not_heard_of_go_on_elsewhere_without_anybody_saying_so(run: TrainingRun) -> None:
-    assert leases.end_overdue(NOW, monotonic=0) == []
-    assert leases.end_overdue(NOW + 59 * SECOND, monotonic=100) == []
-    assert leases.end_overdue(NOW + 61 * SECOND, monotonic=100) == ["beta"]
+    assert leases.end_overdue(NOW - 60 * SECOND, monotonic=0) == []
+    assert leases.end_overdue(NOW + 59 * SECOND, monotonic=119) == []
+    assert leases.end_overdue(NOW + 61 * SECOND, monotonic=121) == ["beta"]
     run.refresh_from_db()
     assert (run.head_node, run.attempt) == (None, 2)
     assert cast.slots_of(run) == set()
-    assert leases.end_overdue(NOW + 62 * SECOND, monotonic=101) == [], "once"
+    assert leases.end_overdue(NOW + 62 * SECOND, monotonic=122) == [], "once"
 
 
 @pytest.mark.usefixtures("watching")
@@ -242,6 +242,25 @@ def test_a_clock_that_is_put_forward_makes_no_machine_silent(run: TrainingRun) -
     run.refresh_from_db()
     assert (run.head_node, run.attempt) == (Node.objects.get(name="beta"), 1)
     assert leases.end_overdue(seen + 3666 * SECOND, monotonic=166) == ["beta"], "it has had as long as any to be heard of again"
+
+
+@pytest.mark.usefixtures("watching")
+def test_a_machine_that_ends_while_the_clock_is_ahead_is_missed_when_that_is_put_right(run: TrainingRun) -> None:
+    assert leases.end_overdue(NOW, monotonic=0) == []
+    ahead = NOW + 365 * 86_400 * SECOND
+    Node.objects.filter(name="beta").update(last_seen_at=ahead)
+    assert not snapshot.is_silent(Node.objects.get(name="beta"), ahead)
+    assert snapshot.is_silent(Node.objects.get(name="beta"), NOW + 100 * SECOND), "nothing is placed there"
+    assert leases.end_overdue(ahead, monotonic=90) == []
+    assert leases.end_overdue(NOW + 100 * SECOND, monotonic=100) == [], "it may be heard of in a moment"
+    assert leases.end_overdue(NOW + 161 * SECOND, monotonic=161) == ["beta"]
+    run.refresh_from_db()
+    assert run.attempt == 2
+
+
+def test_a_machine_that_starts_anew_as_the_clock_is_put_back_is_let_in(token: NodeToken) -> None:
+    greet(token, now=NOW + 3600 * SECOND)
+    assert isinstance(greet(token, replace(HELLO, boot="another"), now=NOW), Welcome)
 
 
 @pytest.mark.usefixtures("watching")

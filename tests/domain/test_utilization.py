@@ -49,6 +49,13 @@ def test_what_a_machine_says_becomes_points(run: TrainingRun, host: cast.Host, s
     assert shares(run, after=last) == [0.25], "a page asks for what it has not got"
 
 
+def test_figures_go_on_although_the_clock_was_put_back(run: TrainingRun, said: SentMessages) -> None:
+    slots = [SlotSeen(slot, 1.0, 1.0, 2.0) for slot in cast.slots_of(run)]
+    assert utilization.renew(run, counted(run, *slots), now=at(3600))
+    assert not utilization.renew(run, counted(run, *slots), now=at(3601))
+    assert utilization.renew(run, counted(run, *slots), now=at(0))
+
+
 def test_there_is_at_most_one_point_in_five_seconds_and_its_page_is_told(run: TrainingRun, said: SentMessages) -> None:
     kept = [
         second / 10

@@ -190,6 +190,7 @@ def test_the_window_can_end_in_the_past(studio: Seeded, as_: As) -> None:
     answer = as_(studio.alice).get(reverse("lanes"), {"window": "1m", "back": "300"}).json()
     assert 299 < answer["now"] - answer["end"] < 301
     assert {bar["run"] for lane in answer["lanes"] for bar in lane["bars"]} == {studio.running.pk}
+    assert "silent" not in {lane["state"] for lane in answer["lanes"]}, "their machines were heard of since"
     for odd in ({"window": "x"}, {"back": "-5"}, {"back": "9" * 40}, {"window": "all"}):
         assert as_(studio.alice).get(reverse("lanes"), odd).status_code == 200
 
