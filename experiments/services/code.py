@@ -34,10 +34,10 @@ def begin_code(project: Project, *, by: User, file_name: str, size_bytes: int) -
 def keep_code(project: Project, *, by: User, file_name: str, size_bytes: int, file: BinaryIO) -> DataUpload:
     """The code that came whole with a form that was refused for something else: the form names it when it is sent again. Field: upload.
     It goes like any upload that nobody goes on with."""
-    with transaction.atomic():
-        upload = keep_files(project, by=by, name=file_name[: checks.NAME_LIMIT], files=[(file_name, size_bytes, file)])
-        upload.for_code = True
-        upload.save(update_fields=["for_code"])
+    # In no transaction: as long as it takes to copy the file nobody else could write, or the database would give the transaction up.
+    upload = keep_files(project, by=by, name=file_name[: checks.NAME_LIMIT], files=[(file_name, size_bytes, file)])
+    upload.for_code = True
+    upload.save(update_fields=["for_code"])
     return upload
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from experiments.files import pruning
+from experiments.files import datastore, pruning
 from experiments.models import DataAsset, DataUpload, DefinitionVersion, Experiment, Project, TrainingDefinition, User
 from experiments.ops import installation
 from tests import cast
@@ -52,6 +53,18 @@ def test_a_zip_is_kept_when_the_form_is_refused_for_another_field(project: Proje
     version = DefinitionVersion.objects.get()
     assert (version.file_name, version.bundle.size_bytes) == ("mnist.zip", size)
     assert not DataUpload.objects.exists()
+
+
+def test_no_transaction_waits_for_a_file_that_is_kept(project: Project, bob: User, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, depths = datastore.append, [len(connection.savepoint_ids)]  # the test's own
+
+    def watched(*given: Any, **said: Any) -> int:
+        depths.append(len(connection.savepoint_ids))
+        return append(*given, **said)
+
+    monkeypatch.setattr(datastore, "append", watched)
+    kept_in(refused(as_(bob), project, upload=code(name="mnist.zip")))
+    assert depths == [depths[0]] * 2, "with it nobody else could write to SQLite, and PostgreSQL would give it up"
 
 
 def test_what_the_service_refuses_keeps_the_zip_too_unless_it_is_what_is_wrong(project: Project, bob: User, as_: As) -> None:
