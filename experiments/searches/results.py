@@ -72,5 +72,14 @@ def _of_file(run: TrainingRun, wanted: Wishes) -> float | None:
     except (ValueError, RecursionError):
         return None
     values = [each.get(wanted.metric) for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
-    numbers = [float(each) for each in values if isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each)]
+    numbers = [number for each in values if (number := _number(each)) is not None]
     return (max if wanted.maximize else min)(numbers, default=None)
+
+
+def _number(said: object) -> float | None:
+    """None for what is no finite number."""
+    try:
+        found = float(said) if isinstance(said, int | float) and not isinstance(said, bool) else math.nan
+    except OverflowError:  # JSON has whole numbers of any length
+        return None
+    return found if math.isfinite(found) else None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from experiments.definitions.arguments import NO_NAME, is_name
-from experiments.searches.wishes import LONGEST, MOST_PARAMETERS, MOST_RUNS, Parameter, Wishes, WrongWishes, number
+from experiments.searches.wishes import LONGEST, MOST_PARAMETERS, MOST_RUNS, Parameter, Wishes, WrongWishes, check_width, number
 
 METHODS = {"tpe": "Tpe", "random": "Random"}
 USUAL_TRIALS, USUAL_AT_ONCE = 20, 2
@@ -125,6 +125,7 @@ def _range(name: str, said: re.Match[str]) -> Parameter:
         raise WrongWishes(f"{name} has a range from {said['least']} to {said['most']}: give the smaller one first.")
     if said["step"] and (said["log"] or step <= 0):
         raise WrongWishes(f"{name} has a step that cannot be: give one above 0, and none with log.")
+    check_width(name, least, most, step)
     plain = Parameter(name, "int" if whole else "double", least, most, step, digits=0 if whole or step else DIGITS)
     if not said["log"]:
         return plain

@@ -70,6 +70,12 @@ class Wishes:
         return number(f"algoParams {name}", said, least=least) if said else usual
 
 
+def check_width(name: str, least: float, most: float, step: float) -> None:
+    """Raises WrongWishes for a range with more values than any number counts."""
+    if not math.isfinite((most - least) / (step or 1.0)):
+        raise WrongWishes(f"{name} has a range that goes beyond all numbers: give ends that are nearer, or a greater step.")
+
+
 def number(what: str, said: object, *, least: float = -math.inf) -> float:
     try:
         found = float(said) if isinstance(said, int | float | str) and not isinstance(said, bool) else math.nan

@@ -8,9 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.searches.wishes import KINDS, LONGEST, MOST_PARAMETERS, MOST_RUNS, Listed, Parameter, Value, Wishes, WrongWishes, number
+from experiments.searches.wishes import (
+    KINDS,
+    LONGEST,
+    MOST_PARAMETERS,
+    MOST_RUNS,
+    Listed,
+    Parameter,
+    Value,
+    Wishes,
+    WrongWishes,
+    check_width,
+    number,
+)
 
 GREATEST_ID = 10**18
+MOST_MINUTES = 100 * 366 * 24 * 60  # a century: calendars end, and some say a great number for no end
 ALGORITHMS = {"random": "Random", "tpe": "Tpe", "hyperband": "Hyperband", "experimentgridsearch": "ExperimentGridSearch"}
 _VALUES = {"int": "IntVal", "double": "DbVal"}
 
@@ -37,6 +50,7 @@ def parse(spec: Mapping[str, Any]) -> Wishes:
     most = _count("algoDef.maxJobNum", algo.get("maxJobNum", -1))
     if most is None and minutes is None and algorithm in ("Random", "Tpe"):
         raise WrongWishes("The search would never end: give algoDef.maxJobNum or maxRunTime.")
+    minutes = min(minutes, MOST_MINUTES) if minutes is not None else None
     limited, most = most is not None, min(MOST_RUNS, most or MOST_RUNS, len(listed) or MOST_RUNS)
     at_once = _count("algoDef.maxParalleJobNum", algo.get("maxParalleJobNum", algo.get("maxParalleJob", 1))) or most
     metric = _text("algoDef.objectiveMetric", algo.get("objectiveMetric"))
@@ -58,6 +72,7 @@ def _parameter(said: Mapping[str, Any]) -> Parameter:
     if least > most:
         raise WrongWishes(f"{name} has a range from {least:g} to {most:g}: give the smaller one first.")
     step, power = (number(f"{key} of {name}", said.get(key) or 0, least=0) for key in ("step", "power"))
+    check_width(name, least, most, step)
     try:
         power and power**least + power**most
     except OverflowError:

@@ -181,6 +181,8 @@ def test_what_cannot_be_searched_is_said(said: dict[str, Any], why: str) -> None
         ({**LR, "minDbVal": 1}, "from 1 to 0.1: give the smaller one first"),
         ({**LR, "minDbVal": None}, "minDbVal of learning_rate is None: give a number"),
         ({**LR, "maxDbVal": 9e9, "power": 10}, "beyond all numbers"),
+        ({**LR, "minDbVal": -1e308, "maxDbVal": 1e308}, "beyond all numbers: give ends that are nearer"),
+        ({**LR, "step": 1e-320}, "or a greater step"),
         ({**SIZE, "discreteIntVal": [1.5]}, "give a whole number"),
         ({**SIZE, "discreteIntVal": []}, "give discreteIntVal, a list"),
         ({**SIZE, "name": ""}, "The name of a hyperparameter is no text"),

@@ -83,6 +83,8 @@ def test_a_value_is_short_and_within_its_range(one: float, other: float, log: bo
         ({"parameters": {"lr": "0..1 log"}}, "parameters", "0 has no logarithm"),
         ({"parameters": {"lr": "1..3 log step 1"}}, "parameters", "none with log"),
         ({"parameters": {"lr": "1..3 step 0"}}, "parameters", "above 0"),
+        ({"parameters": {"lr": "0..1 step 1e-320"}}, "parameters", "beyond all numbers: .* or a greater step"),
+        ({"parameters": {"lr": "-1e308..1e308"}}, "parameters", "ends that are nearer"),
         ({"parameters": {"lr": "1,,2"}}, "parameters", "empty value"),
         ({"parameters": {"lr": ["1", ""]}}, "parameters", "empty value"),
         ({"parameters": {"lr": ["1", "x" * 201]}}, "parameters", "no text of 1 to 200"),

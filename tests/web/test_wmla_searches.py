@@ -159,7 +159,9 @@ def test_a_search_of_which_some_trials_fail_goes_on(script: Script) -> None:
     assert TrainingRun.objects.count() == 9
 
 
-@pytest.mark.parametrize("content", [b"{", b'[1, {}, {"loss": "low"}, {"loss": true}]', b"7", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"{", b'[1, {}, {"loss": "low"}, {"loss": true}]', b'[{"loss": 1%s}]' % (b"0" * 400), b"7", b"[" * 100_000]
+)
 def test_a_file_of_results_that_is_none_is_no_result(script: Script, content: bytes) -> None:
     name = started(script, maxJobNum=1)
     (runfiles.make(live()[0]) / "val_dict_list.json").write_bytes(content)
@@ -197,6 +199,13 @@ def test_a_search_that_is_stopped_while_its_next_trial_is_chosen_begins_none(
     advancing.advance_all(NOW)
     assert (TrainingRun.objects.count(), live()) == (1, [])
     assert (Search.objects.get().state, Search.objects.get().reason) == ("stopped", "Stopped by alice.")
+
+
+def test_a_search_that_may_take_longer_than_calendars_go_is_taken_on(script: Script) -> None:
+    name = started(script, maxJobNum=2, maxParalleJobNum=1, maxRunTime=10**12)
+    finish(live()[0], 0.5)
+    advancing.advance_all(NOW)
+    assert look(script, name)["progress"] == "1/2"
 
 
 def test_when_its_time_is_up_a_search_ends(script: Script) -> None:
