@@ -224,10 +224,16 @@ class AsyncRun:
 
     async def log_lines(self, name: str = "driver", *, follow: bool = True, offset: int = 0) -> AsyncIterator[str]:
         while True:
-            ended = (await self.refresh()).facts.has_ended  # asked before the log: what it wrote at its end is in there
-            while (tail := await self.studio.do(operations.log(self.facts.id, name, offset=offset))).text:
-                offset = tail.end
-                yield tail.text
+            try:
+                ended = (await self.refresh()).facts.has_ended  # asked before the log: what it wrote at its end is in there
+                while (tail := await self.studio.do(operations.log_from(self.facts, name, offset=offset))) and tail.text:
+                    offset = tail.end
+                    yield tail.text
+                offset = min(offset, tail.end) if tail else offset  # a long one is cut: then it goes on from there
+            except NoAnswer:
+                if not follow:
+                    raise
+                ended = False
             if ended or not follow:
                 return
             await asyncio.sleep(EVERY_S / 2)

@@ -253,12 +253,19 @@ class Run:
         return self.studio.do(operations.log(self.facts.id, name, lines=lines)).text
 
     def log_lines(self, name: str = "driver", *, follow: bool = True, offset: int = 0) -> Iterator[str]:
-        """The log from its byte `offset` on, as it is written, until the run has ended."""
+        """The log from its byte `offset` on, as it is written, until the run has ended. A run that has not begun is waited for, and so is a
+        studio that does not answer."""
         while True:
-            ended = self.refresh().facts.has_ended  # asked before the log: what it wrote at its end is in there
-            while (tail := self.studio.do(operations.log(self.facts.id, name, offset=offset))).text:
-                offset = tail.end
-                yield tail.text
+            try:
+                ended = self.refresh().facts.has_ended  # asked before the log: what it wrote at its end is in there
+                while (tail := self.studio.do(operations.log_from(self.facts, name, offset=offset))) and tail.text:
+                    offset = tail.end
+                    yield tail.text
+                offset = min(offset, tail.end) if tail else offset  # a long one is cut: then it goes on from there
+            except NoAnswer:
+                if not follow:
+                    raise
+                ended = False
             if ended or not follow:
                 return
             time.sleep(EVERY_S / 2)

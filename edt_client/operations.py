@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from edt_client.calls import Answer, Call, Operation, part, path_part
-from edt_client.errors import ClientError, NoAnswer
+from edt_client.errors import ClientError, NoAnswer, Refused
 from edt_client.things import (
     STRANGE,
     Comparison,
@@ -32,6 +32,7 @@ from edt_client.things import (
 T = TypeVar("T")
 PAGE = 200
 POINTS = 5000  # of a call
+DRIVER = "driver"  # the log that every run has that has begun
 
 
 def object_of(answer: Answer) -> dict[str, Any]:
@@ -251,6 +252,16 @@ def log(number: int, name: str, *, offset: int | None = None, lines: int = 200) 
     """What stands from `offset` on, else the last lines."""
     query: dict[str, Any] = {"tail_lines": lines} if offset is None else {"offset": offset}
     return read(Tail, (yield Call("GET", f"/runs/{number}/logs/{part(name)}", query)).json())
+
+
+def log_from(run: RunFacts, name: str, *, offset: int) -> Operation[Tail | None]:
+    """What stands from `offset` on; None where the run's driver has not begun to write its log."""
+    try:
+        return (yield from log(run.id, name, offset=offset))
+    except Refused as refused:
+        if refused.status != 404 or name != DRIVER or run.has_ended:
+            raise
+        return None
 
 
 def files(number: int, *, q: str = "", kind: str = "", folder: str = "") -> Operation[list[File]]:

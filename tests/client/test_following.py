@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from edt_client import aio, client
 from edt_client.calls import Answer, Call, Operation
 from edt_client.cli import follow
+from edt_client.errors import NoAnswer, Refused
 from edt_client.things import Event, RunFacts, read
 
 RUN = {"id": 7, "name": "r", "project": 1, "experiment": 1, "definition": 1, "version": 3, "state": "running", "submitted_by": "alice"}
@@ -62,6 +64,69 @@ def followed(kind: str, *, as_json: bool = False) -> Studio:
     studio = Studio(kind, logs, {"driver": 10, "worker-1": 11})
     follow.Followed(studio, as_json=as_json).to_the_end()  # type: ignore[arg-type]
     return studio
+
+
+class Slow:
+    """A studio whose run 7 has not begun when its log is followed, and that is away for a moment; then its log is cut."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = [
+            "queued", Refused("There is no such log.", 404),
+            NoAnswer("away"),
+            "running", tail("one\n", 0), tail("", 4),
+            "running", NoAnswer("away"),
+            "running", tail("two\n", 4), tail("", 8),
+            "running", tail("", 2),
+            "completed", tail("end\n", 2), tail("", 6),
+        ]  # fmt: skip
+
+    def do(self, operation: Operation[Any]) -> Any:
+        call, said = next(operation), self.said.pop(0)
+        try:
+            if isinstance(said, Exception):
+                operation.throw(said)
+            state = {**RUN, "state": said} if isinstance(said, str) else said
+            operation.send(Answer(200, json.dumps(state).encode()))
+        except StopIteration as end:
+            assert call.path in ("/runs/7", "/runs/7/logs/driver")
+            return end.value
+        raise AssertionError("it asks more than once")
+
+
+def tail(text: str, begin: int) -> dict[str, Any]:
+    return {"text": text, "begin": begin, "end": begin + len(text), "size_bytes": 0}
+
+
+class AwaitedSlow(Slow):
+    async def do(self, operation: Operation[Any]) -> Any:
+        return super().do(operation)
+
+
+def test_the_lines_of_a_log_come_although_the_run_has_not_begun_and_the_studio_is_away_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "EVERY_S", 0.0)
+    studio = Slow()
+    run = client.Run(studio, read(RunFacts, {**RUN, "state": "queued"}))  # type: ignore[arg-type]
+    assert list(run.log_lines()) == ["one\n", "two\n", "end\n"]
+    assert not studio.said
+
+
+async def test_the_same_for_programs_that_await(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio, "EVERY_S", 0.0)
+    studio = AwaitedSlow()
+    run = aio.AsyncRun(studio, read(RunFacts, {**RUN, "state": "queued"}))  # type: ignore[arg-type]
+    assert [text async for text in run.log_lines()] == ["one\n", "two\n", "end\n"]
+    assert not studio.said
+
+
+def test_a_log_that_there_is_not_is_said_and_so_is_a_studio_that_is_away_where_nothing_is_followed() -> None:
+    for said, problem in ((["completed", Refused("There is no such log.", 404)], Refused), (["running", NoAnswer("away")], NoAnswer)):
+        studio = Slow()
+        studio.said = said
+        run = client.Run(studio, read(RunFacts, RUN))  # type: ignore[arg-type]
+        with pytest.raises(problem):
+            list(run.log_lines(follow=False))
 
 
 def test_what_the_workers_of_torchrun_print_is_shown_line_by_line_with_their_names(capsys: pytest.CaptureFixture[str]) -> None:
