@@ -249,8 +249,9 @@ class AsyncRun:
 
 
 async def _wait(one: AsyncRun | AsyncSearch, called: str, *, timeout: float | None, seen: Callable[[Any], object] = lambda _: None) -> None:
+    within = asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout):
+        async with within:
             while True:
                 with contextlib.suppress(NoAnswer):
                     seen((await one.refresh()).facts)
@@ -258,4 +259,6 @@ async def _wait(one: AsyncRun | AsyncSearch, called: str, *, timeout: float | No
                     return
                 await asyncio.sleep(EVERY_S)
     except TimeoutError:
+        if not within.expired():  # it is what `seen` says
+            raise
         raise TimeoutError(f"{called} is {one.facts.state} after {timeout:g} s") from None

@@ -151,7 +151,9 @@ def target_path(folder: Path, path: str) -> Path:
 
 
 def check(at: Path, file: ModelFile) -> None:
-    """Whether what has arrived is what was registered. Raises NoAnswer."""
+    """Whether what has arrived is what was registered; else it does not stay. Raises NoAnswer."""
     with open(at, "rb") as opened:
-        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-            raise NoAnswer(f"{at.name} did not arrive as it was registered: ask for it again.")
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != file.sha256:
+        at.unlink()
+        raise NoAnswer(f"{at.name} did not arrive as it was registered: ask for it again.")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import hashlib
 import io
 import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from edt_client import credentials
+from edt_client import credentials, registry
 from edt_client.async_connection import AsyncConnection
 from edt_client.cli.main import main
 from edt_client.connection import Connection
@@ -234,6 +236,15 @@ def test_a_file_that_was_written_anew_since_its_download_broke_off_is_sent_from_
     files[file] = ('"2"', b"2" * SIZE)
     fetch(url, "/runs/7/files/last.pth", tmp_path / "last.pth")
     assert (tmp_path / "last.pth").read_bytes() == b"2" * SIZE
+
+
+def test_a_file_of_a_model_that_did_not_arrive_as_it_was_registered_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "model.pth").write_bytes(b"weights")
+    whole = registry.ModelFile("model.pth", 7, hashlib.sha256(b"weights").hexdigest())
+    registry.check(tmp_path / "model.pth", whole)
+    with pytest.raises(NoAnswer, match="ask for it again"):
+        registry.check(tmp_path / "model.pth", replace(whole, sha256="0" * 64))
+    assert not (tmp_path / "model.pth").exists()
 
 
 def test_nobody_there_is_said_with_what_to_check() -> None:

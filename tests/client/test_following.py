@@ -120,6 +120,21 @@ async def test_the_same_for_programs_that_await(monkeypatch: pytest.MonkeyPatch)
     assert not studio.said
 
 
+async def test_who_waits_is_told_of_their_own_time_and_not_of_anothers() -> None:
+    def impatient(_: RunFacts) -> None:
+        raise TimeoutError("of whoever looks on")
+
+    for timeout in (None, 60.0):
+        studio = AwaitedSlow()
+        studio.said = ["running"]
+        run = aio.AsyncRun(studio, read(RunFacts, RUN))  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError, match="of whoever looks on"):
+            await run.wait(timeout=timeout, seen=impatient)
+    studio.said = ["running"]
+    with pytest.raises(TimeoutError, match=r"run 7 is running after 0\.05 s"):
+        await run.wait(timeout=0.05)
+
+
 def test_a_log_that_there_is_not_is_said_and_so_is_a_studio_that_is_away_where_nothing_is_followed() -> None:
     for said, problem in ((["completed", Refused("There is no such log.", 404)], Refused), (["running", NoAnswer("away")], NoAnswer)):
         studio = Slow()
