@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO
 
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
 from django.http import HttpRequest
 from ninja import Field, File, Form, Router, Schema
 from ninja.files import UploadedFile
@@ -135,7 +136,20 @@ def version_response(row: DefinitionVersion) -> Version:
     )
 
 
+def _all_of(found: QuerySet[DefinitionVersion]) -> QuerySet[DefinitionVersion]:
+    """With what `version_response` says of each."""
+    return found.select_related("definition", "bundle", "created_by", "named")
+
+
+def _with_newest(found: QuerySet[TrainingDefinition]) -> QuerySet[TrainingDefinition]:
+    """Each with its newest version, however many there are: in one question."""
+    newest_of = DefinitionVersion.objects.filter(definition=OuterRef("definition")).order_by("-number").values("pk")[:1]
+    versions = _all_of(DefinitionVersion.objects.filter(pk=Subquery(newest_of)))
+    return found.select_related("created_by").prefetch_related(Prefetch("versions", versions, to_attr="newest_alone"))
+
+
 def definition_response(request: HttpRequest, row: TrainingDefinition) -> Definition:
+    known: list[DefinitionVersion] = getattr(row, "newest_alone", [])
     return Definition(
         id=row.pk,
         project=row.project_id,
@@ -143,7 +157,7 @@ def definition_response(request: HttpRequest, row: TrainingDefinition) -> Defini
         description=row.description,
         created_by=row.created_by.username,
         created_at=row.created_at,
-        newest=version_response(row.versions.select_related("definition", "bundle", "created_by", "named").order_by("-number")[0]),
+        newest=version_response(known[0] if known else _all_of(row.versions.all()).order_by("-number")[0]),
         url=page_of(request, "definition", row.pk),
     )
 
@@ -151,7 +165,7 @@ def definition_response(request: HttpRequest, row: TrainingDefinition) -> Defini
 @router.get("/projects/{int:project}/definitions", response=Page[Definition])
 def definitions(request: HttpRequest, project: int, page: PageParameters, name: str = "") -> Page[Definition]:
     """`name`: those of exactly this name."""
-    found = access.project(person(request), project).definitions.select_related("created_by")
+    found = _with_newest(access.project(person(request), project).definitions.all())
     return newest(found.filter(name=name.replace("\0", "")) if name else found, page, lambda row: definition_response(request, row))
 
 
@@ -233,8 +247,7 @@ def fetch_again(request: HttpRequest, definition: int) -> Status[Version]:
 @router.get("/definitions/{int:definition}/versions", response=Page[Version])
 def versions(request: HttpRequest, definition: int, page: PageParameters) -> Page[Version]:
     found = access.definition(person(request), definition)
-    rows = found.versions.select_related("definition", "bundle", "created_by", "named")
-    return newest(rows, page, version_response)
+    return newest(_all_of(found.versions.all()), page, version_response)
 
 
 @router.post("/definitions/{int:definition}/versions", response={201: Version}, url_name="api_new_version")

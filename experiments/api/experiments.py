@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated
 
+from django.db.models import Prefetch
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Router, Schema
@@ -21,13 +22,14 @@ from experiments.api.runs import run_response as run_shown
 from experiments.api.schemas import Body, page_of
 from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
-from experiments.models import DataAsset, DefinitionVersion, TrainingRun, User
+from experiments.models import DataAsset, DefinitionVersion, ExperimentDefinition, TrainingRun, User
 from experiments.models import Experiment as Row
 from experiments.selectors import compare
 from experiments.services import grid
 from experiments.views.curves import finite
 
 router = Router(tags=["experiments"])
+PARTS = ExperimentDefinition.objects.select_related("version__definition").order_by("position")
 ALL = CheckpointPolicy.model_validate({})
 Id = Annotated[int, Field(ge=1, le=2**62)]
 ONE_OF_THEM = "Name a definition, whose newest version is run, or a version: one of them."
@@ -115,7 +117,8 @@ class Comparison(Schema):
 
 
 def experiment_response(request: HttpRequest, row: Row) -> Experiment:
-    parts = row.parts.select_related("version__definition").order_by("position")
+    known: list[ExperimentDefinition] | None = getattr(row, "all_parts", None)
+    parts = known if known is not None else PARTS.filter(experiment=row)
     return Experiment(
         id=row.pk,
         project=row.project_id,
@@ -145,6 +148,7 @@ def experiment_response(request: HttpRequest, row: Row) -> Experiment:
 @router.get("/projects/{int:project}/experiments", response=Page[Experiment])
 def experiments(request: HttpRequest, project: int, page: PageParameters) -> Page[Experiment]:
     found = access.project(person(request), project).experiments.select_related("created_by")
+    found = found.prefetch_related(Prefetch("parts", PARTS, to_attr="all_parts"))  # of all in one question
     return newest(found, page, lambda row: experiment_response(request, row))
 
 

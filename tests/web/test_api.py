@@ -11,7 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from experiments import services
 from experiments.models import MetricSeries, Project, TrainingDefinition, TrainingRun, User
 from experiments.wmla import openapi
 from tests import cast
@@ -197,6 +200,24 @@ def test_who_is_no_member_reads_no_names_in_the_cluster(studio: Seeded, stranger
     assert {slot["run_name"] for slot in unnamed if slot["run"]} == {"a run in another project"}
     texts = [api.of(stranger).get(path).content for path in ("/cluster/lanes?window=all", "/cluster/jobs", "/cluster/grants")]
     assert not [text for text in texts if studio.running.name.encode() in text]
+
+
+@pytest.mark.parametrize("kind", ["definitions", "experiments"])
+def test_a_page_of_a_list_asks_the_database_as_often_for_many_as_for_few(kind: str, project: Project, alice: User) -> None:
+    script, counts, commands = api.of(alice), [], ["main.py --a 1", "main.py --a 2"]
+    for many in (2, 12):
+        for _ in range(many):
+            version = cast.definition(project, by=alice, name=f"net {many}")
+            services.add_version(version.definition, by=alice, command="main.py --epochs 2")
+            services.create_experiment(project, by=alice, name="e", versions=[version, version], commands=commands)
+        script.get(f"/projects/{project.pk}/{kind}")
+        with CaptureQueriesContext(connection) as asked:
+            items = script.get(f"/projects/{project.pk}/{kind}").json()["items"]
+        counts.append(len(asked))
+        one = items[0]["newest"] if kind == "definitions" else items[0]["versions"]
+        assert one["number"] == 2 if kind == "definitions" else [each["command"] for each in one] == commands
+        assert items[0] == script.get(f"/{kind}/{items[0]['id']}").json()
+    assert counts[0] == counts[1]
 
 
 def test_logs_and_files_are_read_and_searched(studio: Seeded, script: Script) -> None:
