@@ -248,8 +248,7 @@ def change_run(request: HttpRequest, run: int, body: ChangedRun) -> Run:
             services.set_any_kind(found, by=user, allowed=body.any_kind)
         if body.tags is not None or body.note is not None:
             mine = access.run(user, run, need="write")
-            tags, note = mine.tags if body.tags is None else body.tags, mine.note if body.note is None else body.note
-            services.annotate_run(mine, by=user, tags=tags, note=note)
+            services.annotate_run(mine, by=user, tags=body.tags, note=body.note)
     return _controlled(request, run)
 
 

@@ -112,23 +112,32 @@ def _check_fixed(run: TrainingRun, min_slots: int, max_slots: int) -> None:
     checks.on_one_machine(max_slots, device=run.version.device)
 
 
-def annotate_run(run: TrainingRun, *, by: User, tags: Iterable[str], note: str) -> TrainingRun:
-    """Fields: tags, note."""
-    clean_note, clean_tags = checks.text(note, field="note"), _tags(tags)
+def annotate_run(run: TrainingRun, *, by: User, tags: Iterable[str] | None = None, note: str | None = None) -> TrainingRun:
+    """None leaves them, or it, as they are by then. Fields: tags, note."""
+    clean_note = checks.text(note, field="note") if note is not None else None
+    clean_tags = _tags(tags) if tags is not None else None
     with transaction.atomic():
         run = _locked(run)
-        run.tags, run.note = clean_tags, clean_note
-        run.save(update_fields=["tags", "note"])
-        run_values.keep_tags(run)
-        checks.audit(by, "annotates run %s", run.pk)
-        _tell_notes(run)
+        run.tags = run.tags if clean_tags is None else clean_tags
+        run.note = run.note if clean_note is None else clean_note
+        _keep_notes(run, by)
     return run
 
 
 def tag_runs(runs: Iterable[TrainingRun], *, by: User, tag: str) -> None:
-    """One more tag for each. Field: tags."""
+    """One more tag for each, beside those that it has by then. Field: tags."""
     for run in runs:
-        annotate_run(run, by=by, tags=[*run.tags, tag], note=run.note)
+        with transaction.atomic():
+            now = _locked(run)
+            now.tags = _tags([*now.tags, tag])
+            _keep_notes(now, by)
+
+
+def _keep_notes(run: TrainingRun, by: User) -> None:
+    run.save(update_fields=["tags", "note"])
+    run_values.keep_tags(run)
+    checks.audit(by, "annotates run %s", run.pk)
+    _tell_notes(run)
 
 
 def delete_run(run: TrainingRun, *, by: User) -> None:

@@ -59,6 +59,18 @@ def test_tags_are_rows_too_as_they_are_now(run: TrainingRun, alice: User) -> Non
     assert values(run, "tag") == {"good": ("", None)}
 
 
+def test_who_adds_a_tag_or_changes_the_note_takes_nothing_back_that_came_meanwhile(run: TrainingRun, alice: User, bob: User) -> None:
+    seen = TrainingRun.objects.get(pk=run.pk)
+    services.annotate_run(run, by=alice, tags=["good"], note="lr as in the paper")
+    services.tag_runs([seen], by=bob, tag="fast")
+    services.annotate_run(seen, by=bob, tags=["good", "fast", "kept"])
+    now = services.annotate_run(seen, by=bob, note="lr as in the paper, and its warm-up")
+    assert (now.tags, now.note) == (["good", "fast", "kept"], "lr as in the paper, and its warm-up")
+    services.annotate_run(seen, by=bob, tags=[])
+    run.refresh_from_db()
+    assert (run.tags, run.note) == ([], "lr as in the paper, and its warm-up")
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "1_000", "0x10", "", "1 2", "١"])
 def test_what_is_no_plain_finite_number_is_text(text: str) -> None:
     assert run_values.number_of(text) is None
