@@ -20,6 +20,7 @@ from edt_client.things import Event, RunFacts
 AGAIN_S = 1.0
 SAID_EVERY_S = 2.0
 LOG = "driver"
+MOST_LOGS = 60  # that are followed at a time: a studio sends no more than some
 
 
 class Followed:
@@ -36,17 +37,16 @@ class Followed:
         """Raises KeyboardInterrupt where somebody presses Ctrl-C."""
         self._state(self.run.facts)
         while not self.run.facts.has_ended:
-            followed = len(self.offsets)
+            topics = self._topics()
             try:
-                for event in self.run.studio.events(f"run-{self.run.facts.id}", *self._topics()):
+                for event in self.run.studio.events(f"run-{self.run.facts.id}", *topics):
                     self._happened(event)
-                    if self.run.facts.has_ended or event.type == "bye" or len(self.offsets) > followed:
+                    if self.run.facts.has_ended or event.type == "bye" or len(self._topics()) > len(topics):
                         break
-                else:
-                    time.sleep(AGAIN_S)
             except NoAnswer as lost:
                 self._note(f"{lost} The run goes on; trying again.")
-                time.sleep(AGAIN_S)
+            if not self.run.facts.has_ended and len(self._topics()) == len(topics):
+                time.sleep(AGAIN_S)  # also after "bye": who has too many streams would ask for one again and again
             self._look()
         self._find_logs()
         for name in self.offsets:
@@ -54,7 +54,8 @@ class Followed:
         return self.run.facts
 
     def _topics(self) -> list[str]:
-        return [f"log-{self.run.facts.id}-{name}@{offset}" for name, offset in self.offsets.items()]
+        """Of the logs that are followed; what the others have is there at the end."""
+        return [f"log-{self.run.facts.id}-{name}@{offset}" for name, offset in list(self.offsets.items())[:MOST_LOGS]]
 
     def _find_logs(self) -> None:
         """Those of workers that have come."""

@@ -151,6 +151,31 @@ def test_what_the_workers_of_torchrun_print_is_shown_line_by_line_with_their_nam
     assert studio.asked == [("run-7", "log-7-driver@0"), ("run-7", "log-7-driver@10", "log-7-worker-1@0", "log-7-worker-2@0")]
 
 
+def test_of_very_many_workers_some_are_followed_and_the_others_are_there_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = {"driver": "300 workers\n", **{f"worker-{number}": f"I am {number}\n" for number in range(300)}}
+    studio = Studio("torchrun", logs, {"driver": 12})
+    follow.Followed(studio, as_json=False).to_the_end()  # type: ignore[arg-type]
+    assert [len(topics) for topics in studio.asked] == [2, 61]
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(["300 workers", *(f"[worker-{n}] I am {n}" for n in range(300))])
+
+
+def test_who_is_turned_away_does_not_ask_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(Studio):
+        def events(self, *topics: str) -> Iterator[Event]:
+            self.asked.append(topics)
+            yield Event("bye", {"code": 4429})
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        studio.state = "completed" if len(waited) == 3 else "running"
+
+    waited: list[float] = []
+    monkeypatch.setattr(follow.time, "sleep", wait)
+    studio = Full("elastic", {"driver": ""}, {})
+    follow.Followed(studio, as_json=False).to_the_end()  # type: ignore[arg-type]
+    assert (waited, len(studio.asked)) == ([follow.AGAIN_S] * 3, 3)
+
+
 def test_of_other_runs_the_driver_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     followed("elastic")
     assert capsys.readouterr().out == "2 workers\n"
