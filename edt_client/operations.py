@@ -270,11 +270,15 @@ def files(number: int, *, q: str = "", kind: str = "", folder: str = "") -> Oper
     return [read(File, each) for each in object_of((yield Call("GET", f"/runs/{number}/files", wanted))).get("items", [])]
 
 
-def size_of_file(number: int, path: str) -> Operation[int]:
-    """In bytes, of a file that the run has. Raises ClientError."""
-    for each in (yield from files(number)):
+def size_of_file(number: int, path: str) -> Operation[int | None]:
+    """In bytes, of a file that the run has; None where it has more files than are listed, and this one is not among them. Raises
+    ClientError."""
+    said = object_of((yield Call("GET", f"/runs/{number}/files", {"folder": path.rpartition("/")[0]})))
+    for each in (read(File, one) for one in said.get("items", [])):
         if each.path == path:
             return each.size_bytes
+    if said.get("missing"):
+        return None
     raise ClientError(f"Run {number} has no file {path}: edt download {number} --list names them.")
 
 

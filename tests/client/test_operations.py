@@ -11,6 +11,7 @@ import pytest
 
 from edt_client import operations, sending
 from edt_client.calls import Answer, Call, Operation
+from edt_client.errors import ClientError
 
 
 def told(operation: Operation[Any], answers: Sequence[Any]) -> tuple[Any, list[Call]]:
@@ -47,6 +48,16 @@ def test_the_table_of_a_project_is_asked_for_with_what_is_wanted_alone() -> None
     found, asked = told(operations.run_table(7, most=5, filter="lr < 1", sort="", columns=["arg.lr"]), [{"items": [row], "next": None}])
     assert [(each.id, each.values, each.steps) for each in found] == [(3, {"arg.lr": 0.1, "train.loss": None}, {})]
     assert asked == [Call("GET", "/projects/7/runs", {"filter": "lr < 1", "columns": ["arg.lr"], "limit": 5, "cursor": ""})]
+
+
+def test_a_file_beyond_those_that_are_listed_is_fetched_whatever_its_size() -> None:
+    file = {"path": "model/a.pth", "size_bytes": 7, "modified_at": "2026-01-01T00:00:00Z", "role": "model", "kind": "model"}
+    size, asked = told(operations.size_of_file(7, "model/a.pth"), [{"items": [file], "folders": [], "missing": []}])
+    assert (size, asked) == (7, [Call("GET", "/runs/7/files", {"folder": "model"})])
+    more = {"items": [file], "folders": [], "missing": ["There are more files than are listed."]}
+    assert told(operations.size_of_file(7, "model/b.pth"), [more])[0] is None
+    with pytest.raises(ClientError, match=r"has no file model/b\.pth"):
+        told(operations.size_of_file(7, "model/b.pth"), [{"items": [], "folders": [], "missing": []}])
 
 
 def test_code_whose_type_nobody_says_is_not_saved_again_where_it_has_the_one_that_it_asks_for() -> None:
