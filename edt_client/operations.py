@@ -32,6 +32,7 @@ from edt_client.things import (
 T = TypeVar("T")
 PAGE = 200
 POINTS = 5000  # of a call
+LONGEST_NUMBER = 19  # digits, and one more
 DRIVER = "driver"  # the log that every run has that has begun
 
 
@@ -72,8 +73,9 @@ def projects(*, q: str = "", most: int = 1000) -> Operation[list[Project]]:
 
 def project_of(name: str, *, make: bool) -> Operation[Project]:
     """The project of exactly this name, or number; made where there is none and `make`."""
-    found = yield from projects(q="" if name.isdigit() else name)
-    chosen = [each for each in found if each.name == name] or [each for each in found if str(each.id) == name]
+    chosen = [each for each in (yield from projects(q=name)) if each.name == name]
+    if not chosen and (one := (yield from _project_numbered(name))) is not None:
+        return one
     if len(chosen) > 1:
         numbers = ", ".join(str(each.id) for each in chosen)
         raise ClientError(f"You have {len(chosen)} projects named {name}: name one by its number ({numbers}).")
@@ -82,6 +84,18 @@ def project_of(name: str, *, make: bool) -> Operation[Project]:
     if not make:
         raise ClientError(f"You have no project named {name}: edt projects lists them, --project NAME chooses one.")
     return read(Project, (yield Call("POST", "/projects", json={"name": name}, key=uuid.uuid4().hex)).json())
+
+
+def _project_numbered(said: str) -> Operation[Project | None]:
+    """None for what is no number of a project that one may open."""
+    if not (said.isascii() and said.isdigit() and len(said) < LONGEST_NUMBER):
+        return None
+    try:
+        return read(Project, (yield Call("GET", f"/projects/{int(said)}")).json())
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return None
 
 
 def number_of(project: str) -> Operation[int | None]:

@@ -11,7 +11,7 @@ import pytest
 
 from edt_client import operations, sending
 from edt_client.calls import Answer, Call, Operation
-from edt_client.errors import ClientError
+from edt_client.errors import ClientError, Refused
 
 
 def told(operation: Operation[Any], answers: Sequence[Any]) -> tuple[Any, list[Call]]:
@@ -41,6 +41,24 @@ def test_ones_own_project_is_the_oldest_of_its_name_or_is_made(there: list[tuple
     found, asked = told(operations.own_project(), [{"username": "alice"}, listed, listed, project(7, "alice's runs")])
     assert (found.id, len(asked)) == (number, calls)
     assert asked[-1].method == ("POST" if calls == 4 else "GET")
+
+
+def test_a_project_is_meant_by_its_name_first_and_by_its_number_however_many_there_are() -> None:
+    none, called = {"items": [], "next": None}, {"items": [project(3, "7"), project(4, "77")], "next": None}
+    found, asked = told(operations.project_of("7", make=True), [none, project(7, "digits")])
+    assert (found.name, [call.path for call in asked]) == ("digits", ["/projects", "/projects/7"])
+    assert told(operations.project_of("7", make=True), [called])[0].id == 3
+
+    operation = operations.project_of("7", make=True)
+    next(operation)
+    operation.send(Answer(200, json.dumps(none).encode()))
+    made = operation.throw(Refused("There is no such project.", 404))
+    assert (made.method, made.json) == ("POST", {"name": "7"})
+    operation = operations.project_of("7", make=True)
+    next(operation)
+    operation.send(Answer(200, json.dumps(none).encode()))
+    with pytest.raises(Refused):
+        operation.throw(Refused("This token is for another project.", 403))
 
 
 def test_the_table_of_a_project_is_asked_for_with_what_is_wanted_alone() -> None:
