@@ -90,6 +90,11 @@ def test_whatever_a_file_holds_nothing_is_raised_and_it_goes_on(log: bytes, data
     assert wandb_logs.read(data.draw(st.binary(max_size=200)), data.draw(st.integers(0, 1 << 40))).offset >= 0
 
 
+def test_a_file_that_ends_in_zeros_is_read_however_many_there_are(log: bytes) -> None:
+    """As some file systems leave it when the power fails."""
+    assert wandb_logs.read(log + bytes(2000 * BLOCK_BYTES), 0).scalars == wandb_logs.read(log, 0).scalars
+
+
 def test_a_record_that_never_ends_is_passed_over_before_a_reader_waits_for_it() -> None:
     size = BLOCK_BYTES - wandb_logs.CHUNK_HEAD_BYTES
     middle = b"\0\0\0\0" + size.to_bytes(2, "little") + b"\2" + b"x" * size

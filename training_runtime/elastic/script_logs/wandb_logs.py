@@ -103,17 +103,17 @@ def _read(data: bytes, offset: int, found: _Findings) -> Chunk:
 
 def _piece(data: bytes, at: int, offset: int) -> tuple[int, bytes, int] | None:
     """Kind, content and end of the chunk at `at`, or behind the padding that is there; None where it is not whole yet."""
-    left = BLOCK_BYTES - (offset + at) % BLOCK_BYTES
-    if left < CHUNK_HEAD_BYTES:
-        at += left
-    if at + CHUNK_HEAD_BYTES > len(data):
-        return None
-    _, length, kind = struct.unpack_from("<IHB", data, at)
-    if kind == 0:  # nothing more in this block
-        at += BLOCK_BYTES - (offset + at) % BLOCK_BYTES
-        return _piece(data, at, offset) if at < len(data) else None
-    end = at + CHUNK_HEAD_BYTES + length
-    return (kind, data[at + CHUNK_HEAD_BYTES : end], end) if end <= len(data) else None
+    while True:
+        left = BLOCK_BYTES - (offset + at) % BLOCK_BYTES
+        if left < CHUNK_HEAD_BYTES:
+            at += left
+        if at + CHUNK_HEAD_BYTES > len(data):
+            return None
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        if kind != 0:
+            end = at + CHUNK_HEAD_BYTES + length
+            return (kind, data[at + CHUNK_HEAD_BYTES : end], end) if end <= len(data) else None
+        at += BLOCK_BYTES - (offset + at) % BLOCK_BYTES  # nothing more in this block
 
 
 def _add_record(record: bytes, found: _Findings) -> None:
