@@ -61,6 +61,74 @@ def test_a_model_that_does_not_compute_the_same_twice_is_found_out(start):
     assert said.reasons == ("the same batch, computed twice, gave different gradients",)
 
 
+KEPT = {
+    "a state that begins as None": ("self.kept = None", "x + (self.kept or 0)", "self.kept = float(x.mean())"),
+    "a state of tensors": ("self.kept = None", "x if self.kept is None else x + self.kept", "self.kept = x.detach().mean()"),
+    "a list of figures": ("self.kept = [0.0]", "x + sum(self.kept) / len(self.kept)", "self.kept.append(float(x.mean()))"),
+    "a counter in a dict": ("self.kept = {'calls': 0}", "x * (1 + 0.01 * self.kept['calls'])", "self.kept['calls'] += 1"),
+}
+KEEPS = """
+class Keeps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {}
+    def forward(self, x):
+        found = {}
+        if self.training:
+            {}
+        return found
+"""
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_a_module_keeps_from_batch_to_batch_is_found_out(start, kept):
+    script = SMALL.replace("model = nn.Sequential(", KEEPS.format(*KEPT[kept]) + "model = nn.Sequential(Keeps(), ")
+    (said,) = verdict(finished(start, script, *SHORT, slots=(0,))).reasons
+    assert said.startswith("a batch gave other gradients after another one had been computed")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        ("self.calls = 0", "x * (1 + 0.01 * self.calls)", "self.calls += 1"),
+        ("self.register_buffer('mean', torch.zeros(()))", "x + self.mean", "self.mean = x.mean()"),
+        ("self.seen = None", "x + 0.1", "self.seen = x.detach()"),
+    ],
+    ids=["a number", "a buffer", "what nobody reads"],
+)
+def test_what_does_not_depend_on_who_has_computed_what_is_not_held_against_a_script(start, kept):
+    script = SMALL.replace("model = nn.Sequential(", KEEPS.format(*kept) + "model = nn.Sequential(Keeps(), ")
+    assert verdict(finished(start, script, *SHORT, slots=(0,))).reasons == ()
+
+
+OWN_STEP = """
+def made():
+    calls = 0
+    def step(model, data, eva, train_loader, fn_args):
+        nonlocal calls
+        calls += 1
+        outputs = model(data[0])
+        loss = (1 + 0.1 * calls) * model.get_loss_function()(outputs, data[1])
+        loss.backward()
+        return eva(outputs, data[1]), loss
+    return step
+"""
+
+
+def test_what_a_step_of_the_scripts_own_keeps_is_found_out(start):
+    script = SMALL.replace("model = nn.Sequential(", OWN_STEP + "model = nn.Sequential(")
+    script = script.replace("nn.functional.cross_entropy, optimizer)", "nn.functional.cross_entropy, optimizer, fn_step_train=made())")
+    (said,) = verdict(finished(start, script, *SHORT, slots=(0,))).reasons
+    assert said.startswith("a batch gave other gradients after another one had been computed")
+
+
+def test_a_model_that_changes_its_parameters_as_it_computes_is_found_out(start):
+    teaches = ("self.mean = nn.Parameter(torch.zeros(()), requires_grad=False)", "x - self.mean", "self.mean.data.lerp_(x.mean(), 0.1)")
+    script = SMALL.replace("model = nn.Sequential(", KEEPS.format(*teaches) + "model = nn.Sequential(Keeps(), ")
+    (said,) = verdict(finished(start, script, *SHORT, slots=(0,))).reasons
+    assert said.startswith("computing a batch changed parameters")
+
+
 COUNTS = """
 class Counts:
     calls = 0

@@ -1,7 +1,8 @@
 """Whether this script computes the same from the same: looked at before the training, and while it goes on.
 
-Before: a child of the first worker loads the first batch twice and computes the first engine twice. A child, because all that the script's
-functions do besides computing (counting their calls, say) ends with it. It runs while nothing else does, so files that the dataset holds
+Before: a child of the first worker loads the first batch twice and computes the first engine twice, another one in between, as a worker
+that has several goes from one to the next. A child, because all that the script's functions do besides computing (counting their calls,
+say) ends with it. It runs while nothing else does, so files that the dataset holds
 open are nobody else's meanwhile. Not for compiled models, for which it would take minutes, for GPUs, where the child would need a context
 of its own, and for large states, unless EDT_VERIFY=1; EDT_VERIFY=0 leaves it out everywhere.
 
@@ -30,12 +31,21 @@ from training_runtime.elastic.keras import kind
 from training_runtime.elastic.processes.process_handles import die_with_parent
 from training_runtime.elastic.state import capture, digest
 from training_runtime.elastic.state.generators import Watched
+from training_runtime.elastic.worker.buffers import Numbers
 from training_runtime.elastic.worker.compute import Compute, is_compiled
 
 LIMIT_S = 10.0  # for which the training waits for the child
 LARGE_BYTES = 1 << 30
 LOADED_TWICE = "the same samples, loaded twice, were not the same"
 COMPUTED_TWICE = "the same batch, computed twice, gave different gradients"
+KEEPS = (
+    "a batch gave other gradients after another one had been computed: what the script keeps from batch to batch must be a buffer or a "
+    "number of a module from the start, else it is known to the worker alone that computed the batch"
+)
+WRITES = (
+    "computing a batch changed parameters, which is known to the worker alone that computed it: make what forward writes a buffer, and "
+    "change parameters in a hook of the optimizer (nn.Embedding(max_norm=...) changes them in forward)"
+)
 ANY_KERNELS = "EDT_DETERMINISTIC=0 lets the GPU use kernels that add in any order"
 _SAID = re.compile(r"(\S+) does not have a deterministic implementation|operation is not deterministic because it uses (\w+)")
 
@@ -140,29 +150,58 @@ def _child(job: Job, shape: RunPlan, device: torch.device, parent: int, pipe: in
 
 
 def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
-    """Load the first engine's batch twice and compute it twice, here."""
+    """Load the first engine's batch twice and compute it twice, here; another one in between."""
     watched = Watched(parts_of(job))
-    count = shape.sizes(0)[0]
-    task = Task("load", (0, 0, 0), tuple(job.order(shape, 0)[range(count)]))
-    batch = load_task(job, task, devices=device.type != "cpu")
+    first, other = _tasks(job, shape)
+    batch = load_task(job, first, devices=device.type != "cpu")
     found = []
-    if digest.of(batch) != digest.of(load_task(job, task, devices=device.type != "cpu")):
+    if digest.of(batch) != digest.of(load_task(job, first, devices=device.type != "cpu")):
         found.append(LOADED_TWICE)
     capture.move(job.live, device)
-    compute = Compute(job, shape, device)
-    with capture.unchanged(job.live):
-        job.model.train()
-        first = _computed(compute, job, copy.deepcopy(batch), count)
     job.model.train()
-    if _computed(compute, job, batch, count) != first:
-        found.append(COMPUTED_TWICE)
+    found += _computed_apart(Compute(job, shape, device), job, (first, batch), (other, load_task(job, other, devices=device.type != "cpu")))
     return found + reason_of(watched.drawn())
 
 
-def _computed(compute: Compute, job: Job, batch: Any, count: int) -> int:
+def _tasks(job: Job, shape: RunPlan) -> tuple[Task, Task]:
+    """Two batches of one size; of a data set that has no more the same one twice."""
+    count = shape.sizes(0)[0]
+    places = tuple(job.order(shape, 0)[range(min(2 * count, shape.samples))])
+    return Task("load", (0, 0, 0), places[:count]), Task("load", (0, 0, 1), places[-count:])
+
+
+def _computed_apart(compute: Compute, job: Job, first: tuple[Task, Any], other: tuple[Task, Any]) -> list[str]:
+    """Why what comes of the first batch depends on what was computed before. Buffers and numbers of modules are set back as the engine sets
+    them back for each batch, and nothing else."""
+    modules = job.live.modules()
+    kept, numbers = [b.clone() for b in job.live.buffers()], Numbers(modules)
+    start, held = numbers.now(), digest.of(job.live.parameters())
+
+    def computed(task: Task, batch: Any) -> int:
+        with torch.no_grad():
+            for b, old in zip(job.live.buffers(), kept, strict=False):  # forward may make one that was not there
+                b.copy_(old)
+        numbers.become(start)
+        return _computed(compute, job, task, copy.deepcopy(batch))
+
+    before = computed(*first)
+    if digest.of(job.live.parameters()) != held:
+        return [WRITES]
+    computed(*other)
+    if computed(*first) == before:
+        return []
+    attributes = [(vars(module), dict(vars(module))) for module in modules]
+    with capture.unchanged(job.live):
+        before = computed(*first)
+        for mine, old in attributes:
+            mine.update(old)
+    return [KEEPS if computed(*first) == before else COMPUTED_TWICE]
+
+
+def _computed(compute: Compute, job: Job, task: Task, batch: Any) -> int:
     """A digest of loss and gradients."""
     parameters = job.live.parameters()
     for p in parameters:
         p.grad = None
-    figures = compute.train((0, 0, 0), batch, count, 1.0)
+    figures = compute.train(task.place, batch, len(task.indices), 1.0)
     return digest.of([float(figures.loss), [p.grad for p in parameters]])
