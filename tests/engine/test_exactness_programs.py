@@ -10,10 +10,11 @@ PROGRAM = """
 import torch
 from torch import nn
 from fabric_model import FabricModel
+tested = None
 def data():
     g = torch.Generator().manual_seed(3)
     x = torch.randn({samples}, 3, 6, 6, generator=g)
-    return torch.utils.data.TensorDataset(x, (x.mean((1, 2, 3)) > 0).long()), None
+    return torch.utils.data.TensorDataset(x, (x.mean((1, 2, 3)) > 0).long()), tested
 torch.manual_seed(1)
 model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 2))
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -38,6 +39,7 @@ def compared(start):
         for run in runs[1:]:
             assert run.weights() == runs[0].weights()
             assert run.train_lines() == runs[0].train_lines()
+            assert run.test_lines() == runs[0].test_lines()
         return runs
 
     return compare
@@ -134,6 +136,26 @@ def test_gradients_lie_in_memory_as_their_parameters_do_whoever_adds_them_up(com
         (0, 1, 2),
         samples=73,
     )
+
+
+def test_buffers_that_change_in_evaluation_too_are_the_same_for_each_test_batch(compared):
+    one, *_ = compared(
+        """
+        class Observed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("largest", torch.zeros(()))
+            def forward(self, x):
+                self.largest = torch.maximum(self.largest, x.detach().abs().max())
+                return x / (1 + self.largest)
+        model = nn.Sequential(Observed(), model)
+        x = 10 * torch.randn(14, 3, 6, 6)
+        tested = torch.utils.data.TensorDataset(x, (x.mean((1, 2, 3)) > 0).long())
+        """,
+        (0, 1),
+        (0, 1, 2),
+    )
+    assert len(one.test_lines()) == 3
 
 
 LATE = """

@@ -44,7 +44,8 @@ class Worker(Stepping):
         super().__init__(job, shape, context, segment)
         self.compute = self.computes(job, shape, context.device())
         self.warm_up = self.compute.warm_up if self.compute.compiled or context.on_device else None
-        self.validation = Validation(self.compute, self.feed, segment, self.hooks, on_device=context.on_device)
+        restore = self.buffers.restore
+        self.validation = Validation(self.compute, self.feed, segment, self.hooks, restore=restore, on_device=context.on_device)
         self.exactness = verify.Exactness(job, lambda reasons, checked: self._report(reports.Exactness(tuple(reasons), checked)))
         self.exactness.begin(found, on_device=context.on_device)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None

@@ -20,10 +20,14 @@ from training_runtime.elastic.worker.compute import Compute
 
 class Validation:
     """One worker's part in it. The metric vector of every test batch goes into the segment's table, and a mark beside it. `on_device`: a
-    device computes beside the processor."""
+    device computes beside the processor. `restore` puts buffers back: some models change them in evaluation, too (observers of
+    quantization), and no batch may depend on which this worker has tested before."""
 
-    def __init__(self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, on_device: bool) -> None:
+    def __init__(
+        self, compute: Compute, feed: Feed, segment: Segment, hooks: WorkerHooks, *, restore: Callable[[], None], on_device: bool
+    ) -> None:
         self._compute, self._feed, self._segment, self._hooks, self._on_device = compute, feed, segment, hooks, on_device
+        self._restore = restore
 
     def share(self, unit: WorkItem, position: int, group: Group, marks: list[int], meet: Callable[[int], None]) -> list[float]:
         """Each round every worker takes one test batch that was not done when the generation began (its mark is not among `marks`);
@@ -42,6 +46,7 @@ class Validation:
 
     def _batch(self, task: Task, later: Iterator[Task], workers: int) -> None:
         epoch, batch, _ = task.place
+        self._restore()
         metrics = self._compute.test(task.place, self._feed.batch(task, later, workers=workers), len(task.indices))
         if self._on_device:
             self._feed.ahead(later)
