@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from training_runtime.elastic.state import learned, optimizers, pickling
+from training_runtime.elastic.state.script_globals import Variable
 from training_runtime.elastic.state.transfer import Landing, Source, index_of, pack, replace
 
 Back = Callable[[bytes, pickling.Tensors], Any]  # makes objects of bytes and of the tensors that were put aside
@@ -119,11 +120,14 @@ def contents(live: Live) -> dict[str, Any]:
 
 def learnt(live: Live) -> dict[str, Any]:
     """The tensors that are held elsewhere: what is in modules and the like, and tensors that callbacks keep as they are."""
-    objects = live.held(live.named())
-    return {
-        name: live.content(value) if live.is_leaf(value) else {k: v for k, v in live.content(value).items() if isinstance(v, torch.Tensor)}
-        for name, value in objects.items()
-    }
+
+    def read_tensors(value: object) -> dict[str, Any]:
+        if live.is_leaf(value) and not isinstance(value, Variable):
+            return live.content(value)
+        content = value.state_dict() if isinstance(value, Variable) else live.content(value)
+        return {key: each for key, each in content.items() if isinstance(each, torch.Tensor)}
+
+    return {name: read_tensors(value) for name, value in live.held(live.named()).items()}
 
 
 def capture(live: Live) -> dict[str, Any]:

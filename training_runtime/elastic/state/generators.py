@@ -93,14 +93,14 @@ def _parts(name: str, value: Any) -> Iterator[FoundGenerator]:
         yield from ((f"{name}.{key}", each) for key, each in _some(getattr(value, "__dict__", {}).items()))
         for cls in type(value).__mro__:
             if _is_users(sys.modules.get(cls.__module__)):
-                yield from ((f"{name}.{key}", _function(each)) for key, each in vars(cls).items())
+                yield from ((f"{name}.{key}", function_behind(each)) for key, each in vars(cls).items())
 
 
 def _some(values: Any) -> list[Any]:
     return [each for each, _ in zip(values, range(MOST_OF_ONE), strict=False)]
 
 
-def _function(value: object) -> object:
+def function_behind(value: object) -> object:
     """The function behind what stands in a class."""
     return value.fget if isinstance(value, property) else getattr(value, "__func__", value)
 

@@ -23,7 +23,7 @@ from training_runtime.elastic.state import optimizers, pickling
 from training_runtime.elastic.state.pickling import is_users, is_users_module
 
 _DEPTH = 4
-_LEARNS = (nn.Module, torch.optim.Optimizer, LRScheduler)
+LEARNS = (nn.Module, torch.optim.Optimizer, LRScheduler)
 _CODE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, type)
 _PUT_TOGETHER = (types.FunctionType, types.MethodType, functools.partial)
 _MODULE_OWN = frozenset(vars(nn.Module()))  # what every module has
@@ -62,7 +62,7 @@ def find(roots: Mapping[str, object], script: Mapping[str, Any], *, known: Mappi
         elif hasattr(root, "__dict__"):  # whatever its class is
             add(name, root, 0)
     for key, item in script.items():
-        if isinstance(item, _LEARNS):
+        if isinstance(item, LEARNS):
             visit(f"script.{key}", item, 1)
     return found
 
@@ -88,7 +88,7 @@ def attributes(value: Any) -> dict[str, Any]:
     """What is in a holder: its attributes, by name; a function's are the variables that it closes over. Of an optimizer those that are not
     every optimizer's. Functions and classes stay each process's own there: the optimizer's `step` is one where it has a scheduler."""
     if isinstance(value, types.FunctionType):
-        found = _variables(value)
+        found = variables(value)
     elif isinstance(value, torch.optim.Optimizer):
         found = {name: each for name, each in vars(value).items() if name not in optimizers.OWN}
     else:
@@ -110,7 +110,8 @@ def _cells(function: types.FunctionType) -> dict[str, types.CellType]:
     return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
 
-def _variables(function: types.FunctionType) -> dict[str, Any]:
+def variables(function: types.FunctionType) -> dict[str, Any]:
+    """What it closes over."""
     found = {}
     for name, cell in _cells(function).items():
         with contextlib.suppress(ValueError):  # not assigned yet
@@ -125,7 +126,7 @@ def _bound(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, functools.partial):
         yield from (("function", value.func), ("args", value.args), ("keywords", value.keywords))
     elif isinstance(value, types.FunctionType):  # a library's, around one of the script's
-        yield from _variables(value).items()
+        yield from variables(value).items()
 
 
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
