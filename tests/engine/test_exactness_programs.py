@@ -158,6 +158,65 @@ def test_buffers_that_change_in_evaluation_too_are_the_same_for_each_test_batch(
     assert len(one.test_lines()) == 3
 
 
+CHANGES_DTYPE = """
+class Mean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean.double() + x.detach().mean((0, 1, 2)).double() / 3
+        return (x - self.mean).float()
+model = nn.Sequential(Mean(), model)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+"""
+
+
+@pytest.mark.parametrize("engines", [1, 3])
+def test_a_buffer_in_whose_place_forward_puts_one_of_another_dtype_is_the_same_for_newcomers(start, engines):
+    text = PROGRAM.format(change=CHANGES_DTYPE, samples=77, engines=engines).replace("train(3,", "train(20,")
+    one, run = start(text), start(text)
+    one.members(0)
+    run.members(0)
+    for at, slots in ((5, (1,)), (30, (2,))):
+        run.until_step(at)
+        run.members(*slots)
+        run.until(lambda slots=slots: set(run.holding) == set(slots), what=f"workers on {slots}")
+    for each in (one, run):
+        assert each.wait() == 0, each.tail()
+    assert run.train_lines() == one.train_lines()
+    assert run.weights() == one.weights()
+
+
+GROWS = """
+class Grows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", {first})
+    def forward(self, x):
+        if self.cache is None or len(self.cache) < len(x):
+            self.cache = torch.zeros(len(x))
+        return x + self.cache[: len(x), None, None, None]
+model = nn.Sequential(Grows(), model)
+{then}
+"""
+
+
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+@pytest.mark.parametrize(("first", "was"), [("None", "not there"), ("torch.zeros(1)", "of shape (1,)")])
+def test_a_buffer_that_gets_another_shape_in_forward_is_refused_with_what_to_do(start, first, was, slots):
+    run = start(PROGRAM.format(change=GROWS.format(first=first, then=""), samples=77, engines=3))
+    run.members(*slots)
+    assert run.wait() == 1
+    said = run.events("error")[0].message
+    assert f"UserError: the buffer cache of Grows was {was} when the training began and is of shape (4,) after a batch" in said
+    assert "Show the model a batch before train()" in said
+
+
+def test_a_buffer_that_has_its_shape_from_a_batch_before_the_training_is_right(compared):
+    compared(GROWS.format(first="None", then="model(torch.zeros(4, 3, 6, 6))"), (0, 1))
+
+
 LATE = """
 from callbacks import Callback
 optimizer = torch.optim.SGD(model[4].parameters(), 0.1, momentum=0.9)

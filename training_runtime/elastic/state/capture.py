@@ -34,6 +34,13 @@ class Buffers:
     def live(self) -> list[torch.Tensor]:
         return [b for module, name in self._places if (b := module._buffers[name]) is not None]
 
+    def cast(self, dtypes: Sequence[torch.dtype]) -> None:
+        """Back to what they were: a module that puts another tensor in the place of one may have computed it in another dtype."""
+        for (module, name), dtype in zip(self._places, dtypes, strict=True):
+            b = module._buffers[name]
+            if b is not None and b.dtype != dtype:
+                module._buffers[name] = b.detach().to(dtype)
+
 
 @dataclass(frozen=True)
 class Live:

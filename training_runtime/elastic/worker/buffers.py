@@ -1,5 +1,5 @@
 """Buffers of model and loss (batch-norm statistics and the like) follow engine 0, as they follow rank 0 in DistributedDataParallel; so do
-the numbers that the script's own modules keep as attributes (a counter in `forward`).
+the numbers that the script's own modules keep as attributes (a counter in `forward`). Each keeps its shape and its dtype.
 
 All engines of a step start from the same buffers. What engine 0 made of them goes through shared memory to everyone; what the other engines
 made of them is dropped. The shared copy is double (by the parity of the step), so that a slow reader of one step never meets the writer of
@@ -17,7 +17,13 @@ from torch import nn
 
 from training_runtime.elastic.comm.segment import Segment
 from training_runtime.elastic.state.capture import Buffers
+from training_runtime.errors import UserError
 
+OTHER_SHAPE = (
+    "the buffer {} of {} was {} when the training began and is {} after a batch: workers share buffers, so all must be there from the "
+    "start, in one shape. Show the model a batch before train(), make the buffer as large as it gets, or keep what is a cache only as a "
+    "plain attribute"
+)
 _WORD = 8
 _KINDS: dict[type, tuple[int, str]] = {bool: (0, "q"), int: (1, "q"), float: (2, "d")}
 _NONE = (-1, "q")  # not a number any more, or one that is too large: each keeps its own
@@ -82,6 +88,8 @@ class SharedBuffers:
 
     def __init__(self, segment: Segment, modules: Sequence[nn.Module], device: torch.device, *, on_device: bool) -> None:
         self._found, self._on_device, self.numbers = Buffers(modules), on_device, Numbers(modules)
+        self._modules, self._shapes = tuple(modules), _shapes(modules)
+        self._dtypes = [b.dtype for b in self._found.live()]
         size, all_bytes = _tensor_bytes(modules), segment.layout.buffer_bytes
         self._shared = [segment.tensor("buffers", torch.uint8, size, parity * all_bytes) for parity in (0, 1)]
         first = segment.layout.offsets["buffers"] + size
@@ -110,6 +118,7 @@ class SharedBuffers:
     def advance_alone(self) -> None:
         """One worker did a step of one engine: what the buffers hold now is right, and nobody else needs it. A snapshot is taken when it
         has to be: before something that may have to be restored (`ensure_snapshot`)."""
+        self._found.cast(self._dtypes)
         self._is_snapshot_fresh = False
 
     def ensure_snapshot(self) -> None:
@@ -119,26 +128,46 @@ class SharedBuffers:
 
     def restore(self) -> None:
         """Before each engine: back to the start of the step."""
+        self._refuse_other_shapes()
+        self._found.cast(self._dtypes)
         _copy(self._found.live(), self._start)
         self.numbers.become(self._numbers)
 
     def broadcast(self, parity: int, *, alone: bool) -> None:
-        """After engine 0. `alone`: there are no other workers."""
+        """After engine 0. `alone`: there are no other workers. UserError where forward has changed a buffer's shape, or made one."""
+        self._refuse_other_shapes()
         _copy(self._views[parity], self._found.live())
         if self._on_device and not alone:
             self._shared[parity].copy_(self._packed)
         if self.numbers.size:
             self.numbers.write(self._words[parity], self._numbers)
 
+    def _refuse_other_shapes(self) -> None:
+        shapes = _shapes(self._modules)
+        if shapes != self._shapes:
+            i, name = next(key for key in {**shapes, **self._shapes} if shapes.get(key) != self._shapes.get(key))
+            was, found = (_in_words(each.get((i, name))) for each in (self._shapes, shapes))
+            raise UserError(OTHER_SHAPE.format(name, type(self._modules[i]).__name__, was, found))
+
     def receive_broadcast(self, parity: int, *, alone: bool) -> None:
         """At the end of the step: everyone takes those of engine 0."""
         if self._on_device and not alone:
             self._packed.copy_(self._shared[parity])
+        self._found.cast(self._dtypes)
         _copy(self._found.live(), self._views[parity])
         _copy(self._start, self._views[parity])
         if self.numbers.size:
             self._numbers = self.numbers.read(self._words[parity], self._numbers)
             self.numbers.become(self._numbers)
+
+
+def _shapes(modules: Sequence[nn.Module]) -> dict[tuple[int, str], torch.Size]:
+    """Of each buffer, by the place of its module and its name."""
+    return {(i, name): b.shape for i, module in enumerate(modules) for name, b in module._buffers.items() if b is not None}
+
+
+def _in_words(shape: torch.Size | None) -> str:
+    return "not there" if shape is None else f"of shape {tuple(shape)}"
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
