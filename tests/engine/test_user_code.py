@@ -128,6 +128,21 @@ def test_arguments_that_cannot_work_are_named(start, change, says):
     assert run.events("error")[0].message == f"UserError: {says}"
 
 
+@pytest.mark.parametrize(
+    ("top", "says"),
+    [
+        ("Net = lambda: nn.LazyLinear(2)", "the shape of weight is not known before the model has seen a batch"),
+        ("torch.optim.SGD = lambda *given, **_: torch.optim.LBFGS(*given[:1])", "LBFGS computes the loss again within a step"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_before_anything_begins(start, top, says):
+    text = script()
+    assert "model = Net()" in text
+    run = start(text.replace("model = Net()", f"{top}\nmodel = Net()"))
+    assert run.wait() == 1
+    assert run.events("error")[0].message.startswith(f"UserError: {says}")
+
+
 def test_a_second_train_in_a_run_is_refused_with_what_to_do_instead(start):
     run = finish(start, script(bottom="FabricModel(model, data, nn.functional.cross_entropy, optimizer).train(1, 8, 2)"), code=1)
     assert "make the second training an experiment of its own" in run.events("error")[0].message

@@ -22,6 +22,7 @@ from training_runtime.elastic.keras import kind
 from training_runtime.elastic.keras.kind import Kind
 from training_runtime.elastic.training_components import TrainingComponents
 from training_runtime.errors import UserError
+from training_runtime.fabric import trainable
 
 OLD_KERAS = (
     "the model was made by Keras 2 (tf_keras, or a TensorFlow before 2.16), which is not supported: use Keras 3, as it is installed here, "
@@ -88,6 +89,7 @@ def training_components(given: ModelArguments, backend: Kind, *, seed: int, batc
     stand for it, which takes one batch of `batch_size` samples to build. UserError where it cannot be trained. `seed`: of the datasets
     function's random numbers."""
     if backend == "pytorch":
+        trainable.check(given.model, [given.optimizer])
         return TrainingComponents(given.model, given.loss_function, given.optimizer, given.metrics)
     from training_runtime.elastic.keras import making
 

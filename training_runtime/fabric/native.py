@@ -26,7 +26,7 @@ from training_runtime.elastic.training_components import TrainingComponents
 from training_runtime.elastic.worker import loop
 from training_runtime.elastic.worker.loop_step import Batch, Step
 from training_runtime.errors import UserError
-from training_runtime.fabric import from_loader, laptop, logging, running
+from training_runtime.fabric import from_loader, laptop, logging, running, trainable
 from training_runtime.fabric.arguments import as_list, check_whole
 from training_runtime.fabric.notebook import kernel
 
@@ -78,10 +78,11 @@ def elastic(
     _check_whole({"parts": parts, "epochs": epochs, "samples": 1 if samples is None else samples}, least=1)
     _check_whole({"loader_threads": loader_threads, "checkpoint_freq": checkpoint_freq, "validation_freq": validation_freq}, least=0)
     data = _data(from_loader.Data(dataset, test_set, batch_size or 0, collate, sampler, loader_threads, samples or 0), parts, evaluate)
-    one, caller = _optimizer(optimizer), sys._getframe(1)
+    whole, one, caller = _model(model), _optimizer(optimizer), sys._getframe(1)
+    trainable.check(whole, getattr(one, "optimizers", (one,)))
     make = partial(
         Job,
-        components=TrainingComponents(_model(model), _no_loss, one, tuple(_Named(name) for name in metrics)),
+        components=TrainingComponents(whole, _no_loss, one, tuple(_Named(name) for name in metrics)),
         datasets=lambda: (data.dataset, data.test_set),
         epochs=epochs,
         batch_size=data.batch_size // parts,
