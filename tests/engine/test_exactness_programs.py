@@ -209,8 +209,8 @@ def test_a_buffer_that_gets_another_shape_in_forward_is_refused_with_what_to_do(
     run.members(*slots)
     assert run.wait() == 1
     said = run.events("error")[0].message
-    assert f"UserError: the buffer cache of Grows was {was} when the training began and is of shape (4,) after a batch" in said
-    assert "Show the model a batch before train()" in said
+    assert f"UserError: the buffer cache of Grows was {was} when the training began and is of shape (4,) now" in said
+    assert "where forward makes it, show the model a batch there" in said
 
 
 def test_a_buffer_that_has_its_shape_from_a_batch_before_the_training_is_right(compared):
@@ -254,6 +254,25 @@ def test_modules_that_the_model_gets_in_the_training_are_refused_with_what_to_do
     run.members(*slots)
     assert run.wait() == 1
     assert "UserError: the model got other modules while it was training" in run.events("error")[0].message
+
+
+REPLACES = """
+from callbacks import Callback
+class Replaces(Callback):
+    def on_epoch_end(self, epoch):
+        model[4].weight = nn.Parameter(0.5 * model[4].weight.detach())
+arguments["user_callback"] = Replaces()
+"""
+
+
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+def test_parameters_that_the_model_gets_in_the_training_are_refused_with_what_to_do(start, slots):
+    run = start(PROGRAM.format(change=REPLACES, samples=77, engines=3))
+    run.members(*slots)
+    assert run.wait() == 1
+    said = run.events("error")[0].message
+    assert "UserError: the model got other parameters while it was training" in said
+    assert "p.copy_(...)" in said
 
 
 def test_modules_that_every_worker_gets_before_it_begins_are_right(compared):

@@ -20,9 +20,9 @@ from training_runtime.elastic.state.capture import Buffers
 from training_runtime.errors import UserError
 
 OTHER_SHAPE = (
-    "the buffer {} of {} was {} when the training began and is {} after a batch: workers share buffers, so all must be there from the "
-    "start, in one shape. Show the model a batch before train(), make the buffer as large as it gets, or keep what is a cache only as a "
-    "plain attribute"
+    "the buffer {} of {} was {} when the training began and is {} now: workers share buffers, so all must be there from the start, in one "
+    "shape. Make it before train(), as large as it gets (where forward makes it, show the model a batch there), or keep what is a cache "
+    "only as a plain attribute"
 )
 _WORD = 8
 _KINDS: dict[type, tuple[int, str]] = {bool: (0, "q"), int: (1, "q"), float: (2, "d")}

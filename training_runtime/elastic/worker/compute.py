@@ -27,6 +27,7 @@ class Compute:
         self.job, self.shape, self.device = job, shape, device
         self._measures = True
         self._modules: list[tuple[str, type]] = []
+        self._parameters: list[torch.Tensor] = []
         if isinstance(job.loss, torch.nn.Module):
             job.loss.to(device)
         self.compiled = is_compiled(job.model)
@@ -61,14 +62,21 @@ class Compute:
         self._measures = True
 
     def refuse_changes(self) -> None:
-        """Raises UserError where the model has other modules than when this was first asked: a worker that joins has those that the script
-        makes."""
+        """Raises UserError where the model has other modules or parameters than when this was first asked: a worker that joins has those
+        that the script makes."""
         modules = [(name, type(module)) for name, module in self.job.model.named_modules()]
         self._modules = self._modules or modules
         if modules != self._modules:
             raise UserError(
                 "the model got other modules while it was training, which a worker that joins could not know: make all of them before "
                 "train() and choose between them by an attribute of the module, or make the change in on_train_begin"
+            )
+        parameters: list[torch.Tensor] = list(self.job.model.parameters())
+        self._parameters = self._parameters or parameters
+        if {id(p) for p in parameters} != {id(p) for p in self._parameters}:
+            raise UserError(
+                "the model got other parameters while it was training, which neither the optimizer nor a worker that joins could know: "
+                "change those that it has in place, as with torch.no_grad(): p.copy_(...)"
             )
 
     def train(self, place: tuple[int, int, int], batch: Any, count: int, weight: float) -> BatchMetrics:
