@@ -110,16 +110,16 @@ def set_prices(request: HttpRequest) -> HttpResponse:
     """From now on, by administrators of the cluster."""
     user = person(request)
     access.rules(user, need="admin")
-    form, to = PricesForm(request.POST), reverse("usage") + "#prices"
+    form, top = PricesForm(request.POST), reverse("usage")  # where what is refused is said
     if not form.is_valid():
-        return refused(request, " ".join(f"{form.fields[name].label or name}: {errors[0]}" for name, errors in form.errors.items()), to=to)
+        return refused(request, " ".join(f"{form.fields[name].label or name}: {errors[0]}" for name, errors in form.errors.items()), to=top)
     said = form.cleaned_data
     prices = {device: said[device] for device in Slot.Device.values}
 
     def do() -> object:
         return services.set_prices(by=user, per_hour=prices, currency=said["currency"], reason=said["reason"], now=clock.now())
 
-    return act(request, do, said="The prices hold from now on.", to=to)
+    return act(request, do, said="The prices hold from now on.", to=top)
 
 
 def rows(user: User, kind: str, span: Span) -> list[Usage]:

@@ -49,6 +49,29 @@ def test_own_dates_are_of_the_readers_time_zone(visit: Visit, site: Site) -> Non
     expect(page.locator("main")).to_contain_text("midnight in Asia/Calcutta")  # as this browser calls it
 
 
+def test_a_wrong_price_is_said_where_it_was_typed_and_what_was_typed_stays(visit: Visit, site: Site) -> None:
+    page = visit(username="dora")
+    go(page, site, "usage")
+    address = page.url
+    for label, value in (("CPU slot, an hour", "-1"), ("GPU slot, an hour", "2.5"), ("Reason", "New machines")):
+        page.get_by_label(label).fill(value)
+    page.get_by_role("button", name="Set prices").click()
+    expect(page.get_by_label("CPU slot, an hour")).to_be_focused()
+    expect(page.get_by_label("CPU slot, an hour")).to_have_js_property("validity.valid", False)
+    expect(page.get_by_label("GPU slot, an hour")).to_have_value("2.5")
+    expect(page.get_by_label("Reason")).to_have_value("New machines")
+    assert page.url == address
+
+
+def test_what_became_of_the_prices_is_said_in_sight(visit: Visit, site: Site) -> None:
+    page = visit(username="dora")
+    go(page, site, "usage")
+    page.get_by_label("CPU slot, an hour").fill("-1")
+    page.locator(".usage-prices").evaluate("form => { form.noValidate = true; }")
+    page.get_by_role("button", name="Set prices").click()
+    expect(page.get_by_role("alert")).to_be_in_viewport()
+
+
 def test_an_administrator_sets_a_price_and_the_costs_appear(visit: Visit, site: Site) -> None:
     page = visit(username="dora")
     go(page, site, "usage")
