@@ -2,6 +2,7 @@
 /* The drop zone of a zip with code, the scripts found in it, and the side panel of New experiment. The pages work without: the zone is a file
    field, the panel a plain list. A large zip is sent in pieces before its form, which then names it by number. */
 
+import { quoted, split } from './grid.js';
 import { PIECE, plain, readable, Sending } from './sending.js';
 import * as zip from './zip.js';
 
@@ -114,8 +115,7 @@ function scripts(form, paths) {
     button.className = 'button button-small button-ghost mono';
     button.textContent = path;
     button.addEventListener('click', () => {
-      const rest = command.value.trim().split(/\s+/).slice(1).join(' ');
-      command.value = rest ? `${path} ${rest}` : path;
+      command.value = withScript(command.value, path);
       command.dispatchEvent(new Event('input', { bubbles: true }));
       command.focus();
     });
@@ -123,8 +123,16 @@ function scripts(form, paths) {
   }
   const files = paths.filter((path) => path.endsWith('.py'));
   const likely = files.length ? files.find((path) => path === 'main.py' || files.length === 1) : paths.length === 1 && paths[0];
-  if (likely && !command.value && command !== document.activeElement) command.value = likely; // nobody is about to type there
+  if (likely && !command.value && command !== document.activeElement) command.value = quoted(likely); // nobody is about to type there
   if (command.value) command.dispatchEvent(new Event('input', { bubbles: true }));
+}
+
+/** The command with this script in place of its own; its arguments stay. @param {string} command @param {string} path */
+function withScript(command, path) {
+  const words = split(command) || command.trim().split(/\s+/); // where a quote is open
+  const script = words.findIndex((word) => /\.(py|ipynb)$/.test(word));
+  const rest = words.slice(script < 0 && !words[0]?.startsWith('-') ? 1 : script + 1);
+  return [path, ...rest].map(quoted).join(' ');
 }
 
 /** The side panel: New and Existing fill the table of the experiment's form. */

@@ -77,6 +77,27 @@ def test_a_definition_is_added_in_the_side_panel_and_run(visit: Visit, site: Sit
     expect(page.locator("tbody tr", has_text="From the panel")).to_have_count(2)
 
 
+def test_a_script_with_a_space_in_its_name_is_offered_as_a_command_can_name_it(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit()
+    (tmp_path / "one.zip").write_bytes(cast.zipped({"my script.py": "print(1)\n"}).getvalue())
+    (tmp_path / "two.zip").write_bytes(cast.zipped({"my script.py": "print(1)\n", "it's.py": ""}).getvalue())
+    go(page, site, "new definition")
+    command = page.get_by_label("Execution command")
+    page.locator("input[type=file]").set_input_files(tmp_path / "one.zip")
+    expect(command).to_have_value("'my script.py'")
+    page.locator("input[type=file]").set_input_files(tmp_path / "two.zip")
+    command.fill("python 'my script.py' --note 'two words' --lr {1,2}")
+    page.get_by_role("button", name="it's.py").click()
+    expect(command).to_have_value("'it'\"'\"'s.py' --note 'two words' --lr {1,2}")
+    page.get_by_role("button", name="my script.py").click()
+    expect(command).to_have_value("'my script.py' --note 'two words' --lr {1,2}")
+    command.fill("--epochs 3")
+    page.get_by_role("button", name="my script.py").click()
+    expect(command).to_have_value("'my script.py' --epochs 3")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator(".notes")).to_contain_text("is saved as version 1")
+
+
 def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) -> None:
     page = visit()
     page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
