@@ -225,6 +225,7 @@ function say(form, text) {
 
 /** One more line; a version may be there several times. @param {HTMLElement} table @param {string} html */
 function associate(table, html) {
+  if (!table.children.length) document.getElementById('id_versions_error')?.remove(); // it says that there is none
   table.insertAdjacentHTML('beforeend', html);
   enable(table);
   count(table);
@@ -253,6 +254,7 @@ function tabs(root) {
       const shown = document.getElementById(tab.getAttribute('aria-controls') || '');
       if (shown) shown.hidden = tab !== chosen;
     }
+    chosen.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // on a small screen it may be cut off
   };
   for (const tab of all) {
     tab.addEventListener('click', () => choose(tab));

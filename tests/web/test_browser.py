@@ -98,6 +98,23 @@ def test_a_script_with_a_space_in_its_name_is_offered_as_a_command_can_name_it(v
     expect(page.locator(".notes")).to_contain_text("is saved as version 1")
 
 
+def test_that_no_definition_is_chosen_is_said_until_one_is(visit: Visit, site: Site) -> None:
+    page = visit(width=360)
+    go(page, site, "new experiment")
+    page.get_by_label("Name").first.fill("Too early")
+    page.get_by_role("button", name="Create and run").click()
+    missing = page.get_by_text("Choose at least one training definition.")
+    expect(missing).to_be_visible()
+    page.get_by_role("button", name="Add training definition").click()
+    existing = page.get_by_role("tab", name="Existing training definition")
+    existing.click()
+    expect(existing).to_be_in_viewport(ratio=0.99)
+    page.get_by_role("dialog").get_by_label("LeNet").check()
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#associated tr")).to_have_count(1)
+    expect(missing).to_have_count(0)
+
+
 def test_arguments_are_filled_in_as_a_form_or_as_text(visit: Visit, site: Site) -> None:
     page = visit()
     page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
