@@ -2,6 +2,7 @@
 /* Every page's entry: times, the live socket, menus, dialogs, small form comforts. Pages add their own module beside it. */
 
 import { ask } from './ask.js';
+import * as csrf from './csrf.js';
 import * as live from './live.js';
 import * as shortcuts from './shortcuts.js';
 import * as times from './times.js';
@@ -132,6 +133,8 @@ function failures() {
   document.addEventListener('htmx:response:error', (event) => {
     const { status } = /** @type {CustomEvent} */ (event).detail.ctx.response;
     if (status >= 500) say(event, 'The studio could not do this: something went wrong there. Try again in a moment.');
+    else if (status === 403) say(event, 'The studio refused this: you may not do it, or not any more. Nothing was changed; reload the page.');
+    else if (status === 404) say(event, 'This is not there any more: it was deleted, or you may no longer see it. Reload the page.');
   });
 }
 
@@ -182,6 +185,7 @@ function currentTab() {
   }
 }
 
+csrf.start();
 confirmations();
 menus();
 dialogs();

@@ -3,6 +3,8 @@
    address that knows (views/checking.py). Only what was typed in is judged; one question at a time, after a pause, and none twice. What has
    changed beside the field where one types is told to a screen reader when there is time. */
 
+import { renew } from './csrf.js';
+
 const PAUSE_MS = 500;
 
 /** @typedef {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} Field */
@@ -21,6 +23,7 @@ function watch(form, address) {
   let at = null;
 
   const body = () => {
+    renew();
     const data = new FormData(form);
     for (const [name, value] of [...data.entries()]) if (value instanceof File) data.delete(name);
     const file = /** @type {HTMLInputElement | null} */ (form.querySelector('input[type=file]'))?.files?.[0];

@@ -179,10 +179,11 @@ export function start() {
       return;
     }
     if (!context.response) return;
-    // A fragment that is no longer ours to see (logged out, member removed): let the server answer for the whole page.
+    // A fragment that is no longer ours to see (logged out, member removed): let the server answer for the whole page. Of an action that was
+    // refused the page says so (app.js).
     if (context.response.raw.redirected || context.response.status >= 400) {
       event.preventDefault();
-      if (context.response.status < 500) location.reload();
+      if (context.response.raw.redirected || (live && context.response.status < 500)) location.reload();
     } else if (!live && context.target instanceof Element && context.target.matches('[data-live]')) knownOf(context.target).chosen = true;
   });
   if (!topics().size) return;

@@ -4,6 +4,8 @@
    Protocol: experiments/views/uploads.py. Each file is hashed on the way and compared at the end. How far it is, and what went wrong, is
    shown in the form's data-progress box. */
 
+import { renew } from './csrf.js';
+
 export const PIECE = 8 * 2 ** 20;
 const TRIES = 12; // one after the other, with longer and longer waits: some two minutes
 const LONGEST_WAIT_MS = 15000;
@@ -61,6 +63,7 @@ export class Sending {
     this.to = to;
     this.box = /** @type {HTMLElement} */ (form.querySelector('[data-progress]'));
     this.bar = /** @type {HTMLProgressElement} */ (this.box.querySelector('progress'));
+    renew();
     this.token = /** @type {HTMLInputElement} */ (form.querySelector('[name=csrfmiddlewaretoken]')).value;
     this.address = address;
     this.busy = false;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 
 from playwright.sync_api import Route, WebSocketRoute, expect
 
@@ -66,6 +67,10 @@ def test_a_page_that_lost_its_connection_says_so_and_gets_what_it_missed(visit: 
     expect(page.locator("#tiles [data-f=step]")).to_have_text(f"{before + 7:,}")
 
 
+def answers(status: int) -> Callable[[Route], None]:
+    return lambda route: route.fulfill(status=status, body="no")
+
+
 def test_an_action_that_comes_to_nothing_is_said(visit: Visit, site: Site) -> None:
     page = visit(outage=True)
     go(page, site, "run")
@@ -77,6 +82,11 @@ def test_an_action_that_comes_to_nothing_is_said(visit: Visit, site: Site) -> No
     page.route("**/runs/*/pause/", lambda route: route.fulfill(status=500, body="away"))
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("alert")).to_contain_text("something went wrong there")
+    for status, said in ((403, "The studio refused this"), (404, "not there any more")):
+        page.unroute("**/runs/*/pause/")
+        page.route("**/runs/*/pause/", answers(status))
+        page.get_by_role("button", name="Pause").click()
+        expect(page.get_by_role("alert")).to_contain_text(said)
 
 
 def test_what_one_has_chosen_is_not_undone_by_what_was_asked_for_before(visit: Visit, site: Site) -> None:
