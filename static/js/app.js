@@ -198,6 +198,7 @@ currentTab();
 shortcuts.start();
 times.start();
 live.start();
+import('./unsent.js').then((unsent) => unsent.start());
 // Most pages have no form that is looked at while it is filled in.
 const check = () => document.querySelector('[data-check]') && import('./checking.js').then((checking) => checking.look());
 check();

@@ -168,7 +168,9 @@ async function addExisting(dialog, table) {
   button.disabled = true;
   try {
     const rows = await Promise.all(boxes.map((box) => fetch(box.dataset.row || '', { headers: { 'HX-Request': 'true' } })));
-    if (rows.some((row) => !row.ok || row.redirected)) return location.reload(); // logged out, or gone: the page says which
+    const away = rows.find((row) => row.redirected);
+    if (away) return loggedOut(/** @type {HTMLElement} */ (dialog.querySelector('#panel-existing')), away.url);
+    if (rows.some((row) => !row.ok)) return location.reload(); // gone: the page says so
     const texts = await Promise.all(rows.map((row) => row.text()));
     boxes.forEach((box, place) => {
       associate(table, texts[place]);
@@ -198,7 +200,8 @@ async function send(form, dialog, table) {
     } else if (response.status === 200 && !response.redirected) {
       fill(form, html);
       /** @type {HTMLElement | null} */ (form.querySelector('[aria-invalid=true]'))?.focus();
-    } else location.reload();
+    } else if (response.redirected) loggedOut(form, response.url);
+    else location.reload();
   } catch {
     say(form, 'The studio does not answer. Nothing was sent: try again in a moment.');
   } finally {
@@ -221,6 +224,13 @@ function say(form, text) {
   note.setAttribute('role', 'alert');
   note.textContent = text;
   form.prepend(note);
+}
+
+/** A reload would lose what is filled in. @param {HTMLElement} form @param {string} address where one logs in */
+function loggedOut(form, address) {
+  say(form, 'You are no longer logged in, and nothing was sent. Log in there, then come back and press the button again: ');
+  const link = Object.assign(document.createElement('a'), { href: address, target: '_blank', textContent: 'log in, in a new tab' });
+  form.querySelector(':scope > .error[role=alert]')?.append(link);
 }
 
 /** One more line; a version may be there several times. @param {HTMLElement} table @param {string} html */

@@ -74,8 +74,7 @@ function closed(code) {
   socket = null;
   if (code === 4401 || code === 4403) {
     // Logged out, or no longer allowed to see what the page shows: the server says which, in full.
-    location.reload();
-    return;
+    return reload();
   }
   show('reconnecting', 'Reconnecting');
   attempt += 1;
@@ -84,6 +83,11 @@ function closed(code) {
   if (attempt > 1) refreshAll();
   const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** (attempt - 1));
   setTimeout(connect, wait * (0.3 + 0.7 * Math.random()));
+}
+
+function reload() {
+  document.dispatchEvent(new CustomEvent('leaving'));
+  location.reload();
 }
 
 /** @param {any} message */
@@ -183,7 +187,7 @@ export function start() {
     // refused the page says so (app.js).
     if (context.response.raw.redirected || context.response.status >= 400) {
       event.preventDefault();
-      if (context.response.raw.redirected || (live && context.response.status < 500)) location.reload();
+      if (context.response.raw.redirected || (live && context.response.status < 500)) reload();
     } else if (!live && context.target instanceof Element && context.target.matches('[data-live]')) knownOf(context.target).chosen = true;
   });
   if (!topics().size) return;
