@@ -60,7 +60,7 @@ function uuid() {
 function oneSubmit() {
   document.addEventListener('submit', (event) => {
     const form = /** @type {HTMLFormElement} */ (event.target);
-    if (event.defaultPrevented || form.method !== 'post' || form.hasAttribute('hx-post')) return;
+    if (event.defaultPrevented || form.getAttribute('method') !== 'post' || form.hasAttribute('hx-post')) return; // a field may be called method
     const button = /** @type {SubmitEvent} */ (event).submitter;
     setTimeout(() => {
       for (const each of form.querySelectorAll('button')) each.disabled = true;

@@ -155,6 +155,16 @@ def test_the_keyboard_is_where_one_types(visit: Visit, site: Site) -> None:
     typing_in(page, "name")
 
 
+def test_an_experiment_that_is_on_its_way_is_not_sent_again(visit: Visit, site: Site) -> None:
+    page = visit()
+    page.goto(site.pages["url"] + site.pages["new experiment"] + "?like=1")
+    page.route("**/experiments/new/**", lambda route: route.fulfill(status=204))  # the page stays, as while the answer is awaited
+    create = page.get_by_role("button", name="Create and run")
+    create.click()
+    expect(create).to_be_disabled()
+    expect(create).to_have_attribute("aria-busy", "true")
+
+
 def test_nothing_asks_with_the_browsers_own_box() -> None:
     scripts = Path(__file__).resolve().parents[2] / "static" / "js"
     for path in scripts.glob("*.js"):
