@@ -99,6 +99,8 @@ def add_member(project: Project, *, by: User, username: str, role: str) -> Membe
     with transaction.atomic():
         _lock(project)
         member, made = Membership.objects.get_or_create(project=project, user=person, defaults={"role": role})
+        if not made and member.role == role:
+            return member  # nobody is told of nothing
         if not made:
             _change(member, role)
         rules.notify_membership(project, person, role=role, by=by, now=timezone.now())
@@ -113,6 +115,8 @@ def set_role(project: Project, *, by: User, username: str, role: str) -> Members
     with transaction.atomic():
         _lock(project)
         member = _member(project, username)
+        if member.role == role:
+            return member
         _change(member, role)
         rules.notify_membership(project, member.user, role=role, by=by, now=timezone.now())
         checks.audit(by, "made %s %s of project %s", member.user.username, role, project.pk)

@@ -134,6 +134,16 @@ def test_new_members_are_told_and_makers_of_projects_are_not(alice: User, charli
     assert [(told.person, told.text) for told in Notification.objects.all()] == [(charlie, "alice made you viewer of Digits.")]
 
 
+def test_a_role_that_somebody_has_already_is_told_once(alice: User, charlie: User) -> None:
+    project = services.create_project(by=alice, name="Digits")
+    for _ in range(2):
+        services.add_member(project, by=alice, username="charlie", role="viewer")
+    services.set_role(project, by=alice, username="charlie", role="viewer")
+    assert Notification.objects.filter(person=charlie).count() == 1
+    services.set_role(project, by=alice, username="charlie", role="editor")
+    assert Notification.objects.filter(person=charlie).count() == 2
+
+
 def test_who_has_left_the_project_hears_no_more_of_it(project: Project, alice: User, bob: User) -> None:
     run = cast.run(project, by=bob, name="rates")
     services.remove_member(project, by=alice, username="bob")
