@@ -77,6 +77,11 @@ function oneSubmit() {
   });
 }
 
+/** What is shown once, as the answer to a form, is not made again by a reload: that opens the page anew. */
+function shownOnce() {
+  if (document.querySelector('[data-once]')) history.replaceState(history.state, '', location.href);
+}
+
 /** A notification whose link is followed, in this tab or another, is read. */
 function markNotifications() {
   const read = (/** @type {Event} */ event) => {
@@ -190,6 +195,7 @@ confirmations();
 menus();
 dialogs();
 oneSubmit();
+shownOnce();
 markNotifications();
 themes();
 toasts();

@@ -165,6 +165,17 @@ def test_an_experiment_that_is_on_its_way_is_not_sent_again(visit: Visit, site: 
     expect(create).to_have_attribute("aria-busy", "true")
 
 
+def test_a_reload_makes_no_second_token(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "tokens")
+    page.get_by_label("Name").fill("Of my laptop")
+    page.get_by_role("button", name="Make token").click()
+    expect(page.locator("#token")).to_be_visible()
+    page.reload()
+    expect(page.locator("#token")).to_have_count(0)
+    expect(page.get_by_role("rowheader").get_by_text("Of my laptop")).to_have_count(1)
+
+
 def test_nothing_asks_with_the_browsers_own_box() -> None:
     scripts = Path(__file__).resolve().parents[2] / "static" / "js"
     for path in scripts.glob("*.js"):
