@@ -174,7 +174,7 @@ def _check_directory_size(file: BinaryIO, *, name: str) -> None:
     tail = file.read()
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) < at + 22:
-        raise BundleRefused(f"{name} is not a zip file: pack the folder with your model code as .zip, .tar or .tar.gz and upload that.")
+        raise BundleRefused(f"{name} is not a zip file, or not all of one: pack the folder as .zip anew and upload that.")
     (directory_bytes,) = struct.unpack_from("<L", tail, at + 12)
     if directory_bytes == 0xFFFFFFFF and start + at >= 56 + 20:  # zip64: the true size is in the record before its locator
         file.seek(start + at - 20 - 56)

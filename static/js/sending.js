@@ -56,6 +56,11 @@ async function answer(response) {
   throw new Refused(response.redirected || response.status === 403 ? 'You are no longer logged in, or may not add data here.' : 'The studio refused it: reload the page and try again.');
 }
 
+/** @param {Chosen[]} before @param {Chosen[]} now */
+const same = (before, now) =>
+  before.length === now.length &&
+  now.every(({ path, file }, place) => path === before[place].path && file.size === before[place].file.size && file.lastModified === before[place].file.lastModified);
+
 export class Sending {
   /** @param {HTMLFormElement} form @param {string} to where new files are announced @param {string} address of an upload that was begun before */
   constructor(form, to, address) {
@@ -66,6 +71,8 @@ export class Sending {
     renew();
     this.token = /** @type {HTMLInputElement} */ (form.querySelector('[name=csrfmiddlewaretoken]')).value;
     this.address = address;
+    /** What was announced by this page. @type {Chosen[] | null} */
+    this.announced = null;
     this.busy = false;
     this.began = 0;
     this.hasher = new Worker(new URL('./hasher.js', import.meta.url), { type: 'module' });
@@ -105,6 +112,7 @@ export class Sending {
   async run(chosen, said) {
     this.lock(true);
     this.say('error', '');
+    if (this.announced && !same(this.announced, chosen)) this.address = ''; // other files are another upload
     try {
       const state = this.address ? await this.continued() : await this.announce(chosen, said);
       return await this.send(this.match(chosen, state), state);
@@ -128,6 +136,7 @@ export class Sending {
     const body = JSON.stringify({ ...said, files });
     const state = await answer(await ask(this.to, { method: 'POST', headers: this.headers(), body }, (text) => this.say('what', text)));
     this.address = state.upload;
+    this.announced = chosen;
     return state;
   }
 

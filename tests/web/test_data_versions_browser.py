@@ -72,3 +72,16 @@ def test_a_version_is_added_and_the_experiment_is_run_on_it(width: int, theme: s
     expect(page.get_by_role("row", name=name)).to_contain_text("2 of 2")
     expect(page.get_by_role("main")).not_to_contain_text(f"The upload of {name} is not finished")
     well(page, theme)
+
+
+def test_after_files_that_were_refused_other_ones_are_taken(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit(outage=True)
+    (tmp_path / "digits.zip").write_bytes(b"Rar!")
+    (tmp_path / "digits.csv").write_text("a,b\n")
+    go(page, site, "new data")
+    page.get_by_label("Files").set_input_files(tmp_path / "digits.zip")
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("digits.zip is not a zip file, or not all of one: pack the folder as .zip anew")
+    page.get_by_label("Files").set_input_files(tmp_path / "digits.csv")
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("digits.csv v1")
