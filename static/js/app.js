@@ -93,8 +93,9 @@ function markNotifications() {
   document.addEventListener('auxclick', read);
 }
 
-/** The theme changes at once; the form tells the server. */
+/** The theme changes at once; the form tells the server. What is drawn is drawn anew, also where the system goes from day to night. */
 function themes() {
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => document.dispatchEvent(new CustomEvent('theme')));
   document.querySelector('[data-theme-form]')?.addEventListener('submit', (event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.target);

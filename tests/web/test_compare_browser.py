@@ -77,3 +77,13 @@ def test_a_group_has_a_mean_and_a_band_where_its_runs_have_values(visit: Visit, 
     address = "performance.getEntriesByType('resource').map((each) => each.name).find((name) => /groups[^/]*\\.js/.test(name))"
     curves = "[[1, 2, null, undefined], [3, undefined, 5, undefined]]"
     assert page.evaluate(f"async () => (await import({address})).together({curves})") == [[1, 2, 5, None], [2, 2, 5, None], [3, 2, 5, None]]
+
+
+def test_curves_follow_the_system_from_day_to_night(visit: Visit, site: Site) -> None:
+    drawn = "document.querySelector('.plot canvas').toDataURL()"
+    page, dark = visit(), visit(theme="dark")
+    for each in (page, dark):
+        go(each, site, "compare")
+        expect(each.locator(".plot canvas")).to_have_count(1)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"wanted => {drawn} === wanted", arg=dark.evaluate(drawn))
