@@ -73,3 +73,17 @@ def test_forms_of_one_kind_have_one_width_with_their_head_above_them(width: int,
             assert form["x"] == head["x"], name
             seen.add((head["x"], head["width"]))
         assert len(seen) == 1, f"{kind}: {seen}"
+
+
+def test_what_a_box_to_tick_means_stands_below_its_name(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "new experiment")
+    page.get_by_text("Search for the best values").click()
+    above, name, meaning = (
+        page.locator("#id_at_once").bounding_box(),
+        page.locator("#id_early_stop").bounding_box(),
+        page.get_by_text("Those whose metric is worse").bounding_box(),
+    )
+    assert above and name and meaning
+    assert name["y"] - above["y"] - above["height"] >= 8
+    assert meaning["y"] >= name["y"] + name["height"]
