@@ -109,21 +109,21 @@ function themes() {
   });
 }
 
-/** What an action without a reload answered: said once, at the foot of the window. */
+/** What an action without a reload answered: said once, at the foot of the window. What was done closes its dialog; what was refused stays there,
+    as it was typed. */
 function toasts() {
   document.addEventListener('toast', (event) => {
     const said = /** @type {CustomEvent} */ (event).detail;
-    const old = document.getElementById('toast');
-    old?.remove();
+    document.getElementById('toast')?.remove();
+    if (!said.quiet && said.kind !== 'error') document.querySelectorAll('dialog[open]').forEach((dialog) => /** @type {HTMLDialogElement} */ (dialog).close());
     const box = document.createElement('div');
     box.id = 'toast';
     box.className = `note note-${said.kind === 'error' ? 'error' : 'success'} toast`;
     box.setAttribute('role', said.kind === 'error' ? 'alert' : 'status');
     box.textContent = said.text;
-    document.body.append(box);
+    (document.querySelector('dialog[open]') || document.body).append(box); // below an open dialog nobody would see it
     setTimeout(() => box.remove(), said.kind === 'error' ? 12000 : 6000);
-    if (said.quiet) return; // nobody pressed anything: leave open what is open
-    document.querySelectorAll('dialog[open]').forEach((dialog) => /** @type {HTMLDialogElement} */ (dialog).close());
+    if (said.quiet) return; // nobody pressed anything
     live.refreshAll();
   });
 }

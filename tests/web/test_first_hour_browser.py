@@ -176,6 +176,28 @@ def test_a_reload_makes_no_second_token(visit: Visit, site: Site) -> None:
     expect(page.get_by_role("rowheader").get_by_text("Of my laptop")).to_have_count(1)
 
 
+def test_slots_that_are_refused_stay_as_they_were_typed(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "run")
+    page.get_by_text("Priority and slots").first.click()
+    least, most = page.get_by_label("Minimum slots"), page.get_by_label("Maximum slots")
+    least.fill("3")
+    most.fill("2")
+    page.get_by_role("button", name="Set slots").click()
+    said = page.get_by_role("alert")
+    expect(said).to_contain_text("3 is more than the maximum of 2")
+    at = said.bounding_box()
+    assert at
+    place = [at["x"] + 9, at["y"] + 9]
+    assert said.evaluate("(box, [x, y]) => box.contains(document.elementFromPoint(x, y))", place), "not below the dialog"
+    expect(least).to_have_value("3")
+    expect(most).to_be_visible()
+    least.fill("1")
+    page.get_by_role("button", name="Set slots").click()
+    expect(least).to_be_hidden()
+    expect(page.locator("#toast")).to_be_visible()
+
+
 def test_nothing_asks_with_the_browsers_own_box() -> None:
     scripts = Path(__file__).resolve().parents[2] / "static" / "js"
     for path in scripts.glob("*.js"):
