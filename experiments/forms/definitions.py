@@ -122,7 +122,7 @@ class SourceForm(AttributesForm):
         required=False,
         help_text="For a private repository: a private ssh key, or a token (user:token where it needs a name). It is stored encrypted, for "
         "this address alone, and never shown again.",
-        widget=SecretInput(attrs={**PLAIN, "rows": 2}),
+        widget=SecretInput(attrs={**PLAIN, "rows": 2, "data-secret": True}),
     )
 
     def clean(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 // @ts-check
 /* What somebody had typed into a form when it turned out that they had been logged out is in it again after the login: kept in this tab, for the
-   same person and page. Files, passwords and what is in a form with data-secret are not kept; nor anything longer than to the next page. */
+   same person and page. Files, passwords and fields and forms with data-secret are not kept; nor anything longer than to the next page. */
 
 const KEY = 'unsent';
 
@@ -14,7 +14,7 @@ const person = () => document.querySelector('.user-name')?.textContent || '';
 
 /** What people fill in, and can see. @param {HTMLFormElement} form @returns {Field[]} */
 const fields = (form) =>
-  /** @type {Field[]} */ ([...form.elements]).filter((each) => each.matches('input, select, textarea') && each.name && !/^(hidden|password|file|submit|button)$/.test(each.type));
+  /** @type {Field[]} */ ([...form.elements]).filter((each) => each.matches('input, select, textarea') && each.name && !each.hasAttribute('data-secret') && !/^(hidden|password|file|submit|button)$/.test(each.type));
 
 /** Before it is sent; `refused`: before the page goes without that. @param {HTMLFormElement} form */
 function keep(form, refused = false) {

@@ -77,6 +77,19 @@ def test_a_secret_is_not_kept(visit: Visit, site: Site) -> None:
     assert "hunter2" not in page.evaluate("JSON.stringify({ ...sessionStorage })")
 
 
+def test_a_deploy_key_is_not_kept_with_what_is_typed_beside_it(visit: Visit, site: Site) -> None:
+    page = visit(outage=True)
+    go(page, site, "new definition")
+    page.get_by_label("Name").first.fill("private code")
+    page.get_by_text("Code from a git repository instead").click()
+    page.get_by_label("Deploy key or token").fill("hunter2")
+    page.route("**/definitions/new/", lambda route: route.fulfill(status=204))
+    page.get_by_role("button", name="Create").click()
+    kept = page.evaluate("JSON.stringify({ ...sessionStorage })")
+    assert "private code" in kept
+    assert "hunter2" not in kept
+
+
 def test_a_page_that_is_left_by_a_logout_in_another_tab_keeps_what_is_being_typed(visit: Visit, site: Site) -> None:
     page = visit(outage=True)
     go(page, site, "new experiment")
