@@ -123,7 +123,7 @@ def test_what_callbacks_modules_loss_and_hooks_have_learnt_goes_to_newcomers_and
 
 # -- states on the disk
 
-SMALL_RUN = ("--epochs", "6", "--samples", "115", "--checkpoint", "1")  # 8 steps an epoch
+SMALL_RUN = ("--epochs", "18", "--samples", "115", "--checkpoint", "1")  # 8 steps an epoch
 
 
 def change_a_byte(path, at: float) -> None:
