@@ -70,7 +70,7 @@ def script_of(text: str | bytes, *, name: str) -> str:
         code = "\n".join(_translated(source))
         if PARAMETERS in _tags(cell):
             code += "\n" + _parser_of(code)
-        lines = code.splitlines()
+        lines = code.split("\n")
         futures += [line for line in lines if _FUTURE.fullmatch(line)]
         parts.append("\n".join([f"\n# %% [{number}]", *("" if _FUTURE.fullmatch(line) else line for line in lines)]))
     return "\n".join([*futures, _HEAD.format(name=name), *parts, ""])
@@ -117,7 +117,9 @@ def _cells(text: str | bytes, name: str) -> list[tuple[int, Mapping[str, Any]]]:
 
 def _source(cell: Mapping[str, Any]) -> str:
     said = cell.get("source", cell.get("input", ""))
-    return said if isinstance(said, str) else "".join(map(str, said))
+    text = said if isinstance(said, str) else "".join(map(str, said))
+    text = text.encode(errors="backslashreplace").decode()  # JSON may have half a character, which no file can
+    return text.replace("\r\n", "\n").rstrip("\n")
 
 
 def _tags(cell: Mapping[str, Any]) -> list[str]:
@@ -127,7 +129,7 @@ def _tags(cell: Mapping[str, Any]) -> list[str]:
 
 
 def _translated(source: str) -> Iterator[str]:
-    lines = source.splitlines()
+    lines = source.split("\n")  # and nowhere else: a string may have other ends of lines in it
     while lines and not lines[0].strip():
         lines.pop(0)
     magic = _CELL.fullmatch(lines[0]) if lines else None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 from experiments.boxed import required
 from experiments.files import bundles
 from experiments.models import Bundle
 from training_runtime import notebooks
 from training_runtime.environments import requirements
+from training_runtime.environments.requirements import Line
 
 
 def of_bundle(bundle: Bundle, command: str) -> tuple[str, str]:
@@ -15,12 +19,20 @@ def of_bundle(bundle: Bundle, command: str) -> tuple[str, str]:
     folder, script, path = bundles.unpacked(bundle), _script(bundle, command), file_of(bundle, command)
     try:
         lines = required.read(path, folder=folder) if path else ()
-        if notebooks.is_notebook(script) and (folder / script).is_file():
-            named = {line.name for line in lines}
-            lines += tuple(line for line in required.read(script, folder=folder) if line.name not in named)
     except requirements.Refused as refused:
         raise bundles.BundleRefused(str(refused)) from None
+    named = {line.name for line in lines}
+    lines += tuple(line for line in _installed(folder / script) if line.name not in named)
     return (requirements.to_text(lines), requirements.key(lines)) if lines else ("", "")
+
+
+def _installed(script: Path) -> tuple[Line, ...]:
+    """What a notebook installs; nothing of one that is too much to read, which is run all the same."""
+    if not notebooks.is_notebook(script.name) or not script.is_file():
+        return ()
+    with contextlib.suppress(requirements.Refused):
+        return required.read(script.name, folder=script.parent)
+    return ()
 
 
 def file_of(bundle: Bundle, command: str) -> str:
@@ -31,7 +43,9 @@ def file_of(bundle: Bundle, command: str) -> str:
 
 
 def _script(bundle: Bundle, command: str) -> str:
-    script = bundles.parse_command(command)[0] if command else ""
+    """Of no command the only one that there is, if it is a notebook: that may say itself what it requires."""
+    only = bundle.scripts[0] if len(bundle.scripts) == 1 and notebooks.is_notebook(bundle.scripts[0]) else ""
+    script = bundles.parse_command(command)[0] if command else only
     return script.removeprefix(f"{bundle.root}/") if bundle.root else script
 
 

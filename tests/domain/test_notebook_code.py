@@ -72,3 +72,5 @@ def test_what_it_installs_is_built_beside_what_a_file_names(project: Project, bo
     assert (
         cast.definition(project, by=bob, name="script", files=files, command="main.py").requirements == "timm==1.0  # requirements.txt:1\n"
     )
+    unnamed = cast.definition(project, by=bob, name="unnamed", files={"train.ipynb": installs}, command="")
+    assert unnamed.requirements == alone.requirements, "there is but one script to run"

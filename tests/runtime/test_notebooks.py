@@ -63,6 +63,8 @@ def printed(folder: Path, text: str, *arguments: str) -> list[str]:
         "a file": ("%%writefile -a net.py\nx = '''1'''", "_write_file('-a net.py', \"x = '''1'''\\n\")"),
         "in a string": ("x = '''\n%matplotlib\n!ls\n'''", "x = '''\n%matplotlib\n!ls\n'''"),
         "in brackets": ("x = (10\n%y\n)", "x = (10\n%y\n)"),
+        "other ends of lines": ("x = 'a\x0cb\u2028c'\r\n!ls", "x = 'a\x0cb\u2028c'\n_shell('ls')"),
+        "half a character": ("x = '\ud800'", "x = '\\ud800'"),
         "what is no code": ("x = (\n!ls", "x = (\n!ls"),
         "nothing": ("", ""),
     }.values(),

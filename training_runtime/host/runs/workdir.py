@@ -23,6 +23,7 @@ from training_runtime.protocol import UNCHANGED_CODE_NS
 
 LARGE_BYTES = 8 << 20
 CONFIG = "config.json"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FICLONE = 0x40049409  # linux/fs.h
 _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.EPERM, errno.ENOSYS)
 
@@ -71,7 +72,7 @@ def write_script(notebook: str, code: Path, folder: Path) -> None:
 def _write(text: str, path: Path, *, modified_ns: int | None = None) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "w") as file:
+        with os.fdopen(os.open(beside, _NEW, 0o644), "w", encoding="utf-8") as file:
             file.write(text)
         if modified_ns is not None:
             os.utime(beside, ns=(modified_ns, modified_ns))
