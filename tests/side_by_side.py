@@ -33,11 +33,12 @@ class Scheduling(LoadFileScheduling):
         super().remove_node(node)
         self.workqueue.update(left)
         for other in self.assigned_work:
-            if other in self.registered_collections:
-                self._reschedule(other)
+            self._reschedule(other)
         return died_at
 
     def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return  # it takes the place of one that died, and gets its share when it knows what there is
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
