@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import math
 import re
 import shlex
 import tokenize
@@ -18,7 +19,6 @@ from typing import Any
 
 SUFFIX = ".ipynb"
 PARAMETERS = "parameters"
-MOST_CELLS = 5000
 _FUTURE = re.compile(r"from\s+__future__\s+import\s+[\w, ]+(?:#.*)?")
 _CELL = re.compile(r"\s*%%(\w+)[ \t]*(.*)")
 _LINE = re.compile(r"(\s*)((?:[A-Za-z_][\w., ]*=\s*)?)(!!?|%(?=[A-Za-z]))(.*)")
@@ -107,7 +107,7 @@ def _cells(text: str | bytes, name: str) -> list[tuple[int, Mapping[str, Any]]]:
         metadata = notebook.get("metadata") or {}
         language = (metadata.get("kernelspec") or {}).get("language") or (metadata.get("language_info") or {}).get("name") or "python"
         found = notebook["cells"] if "cells" in notebook else [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
-        cells = [(number, cell) for number, cell in enumerate(found[:MOST_CELLS], start=1) if cell["cell_type"] == "code"]
+        cells = [(number, cell) for number, cell in enumerate(found, start=1) if cell["cell_type"] == "code"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NotANotebook(f"{name} is not a notebook that can be read ({error}): save it anew in Jupyter.") from None
     if not str(language).lower().startswith(("python", "ipython")):
@@ -116,8 +116,8 @@ def _cells(text: str | bytes, name: str) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def _source(cell: Mapping[str, Any]) -> str:
-    said = cell.get("source", cell.get("input", ""))
-    text = said if isinstance(said, str) else "".join(map(str, said))
+    said = cell.get("source", cell.get("input"))
+    text = said if isinstance(said, str) else "".join(map(str, said)) if isinstance(said, list) else ""
     text = text.encode(errors="backslashreplace").decode()  # JSON may have half a character, which no file can
     return text.replace("\r\n", "\n").rstrip("\n")
 
@@ -192,18 +192,19 @@ def _call(found: re.Match[str] | None, line: str) -> str:
 def _parser_of(code: str) -> str:
     """A parser of the command line for each name that the cell gives a plain value; empty where it gives none, or is no Python."""
     try:
-        found = list(_values(ast.parse(code)))
-    except (SyntaxError, ValueError, RecursionError):
+        options = list(_options(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return ""
-    if not found:
-        return ""
+    begin = ["import argparse as _argparse", "_parser = _argparse.ArgumentParser()"]
+    return "\n".join([*begin, *options, "globals().update(vars(_parser.parse_args()))"]) if options else ""
+
+
+def _options(code: str) -> Iterator[str]:
     remarks = _remarks(code)
-    lines = ["import argparse as _argparse", "_parser = _argparse.ArgumentParser()"]
-    for name, value, line in found:
+    for name, value, line in _values(ast.parse(code)):
         kind = "action=_argparse.BooleanOptionalAction" if isinstance(value, bool) else f"type={type(value).__name__}"
         remark = f", help={remarks[line].replace('%', '%%')!r}" if remarks.get(line) else ""
-        lines.append(f'_parser.add_argument("--{name}", {kind}, default={value!r}{remark})')
-    return "\n".join([*lines, "globals().update(vars(_parser.parse_args()))"])
+        yield f'_parser.add_argument("--{name}", {kind}, default={value!r}{remark})'
 
 
 def _values(tree: ast.Module) -> Iterator[tuple[str, bool | int | float | str, int]]:
@@ -217,7 +218,8 @@ def _values(tree: ast.Module) -> Iterator[tuple[str, bool | int | float | str, i
             value = ast.literal_eval(node.value)  # type: ignore[attr-defined]
         except (ValueError, TypeError):
             continue
-        if isinstance(value, bool | int | float | str) and not targets[0].id.startswith("_"):
+        is_plain = isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))  # infinity has no words
+        if is_plain and not targets[0].id.startswith("_") and targets[0].id != "help":
             values[targets[0].id] = value, node.end_lineno or node.lineno
     yield from ((name, value, line) for name, (value, line) in values.items())
 

@@ -53,7 +53,7 @@ def coloured(_files: Sequence[int], path: str, text: str) -> str:
 def differences(_files: Sequence[int], path: str, was: str, now: str, most: int) -> list[tuple[str, str]]:
     """(kind, line): "add", "del", "same" or "place"; the first `most`. Of a notebook those of the script."""
     was, now = _script_of(path, was), _script_of(path, now)
-    if was == now:
+    if was and was == now:
         return [("place", ONLY_AROUND_CODE)]
     kinds = {"+": "add", "-": "del", "@": "place"}
     diff = difflib.unified_diff(was.splitlines(), now.splitlines(), lineterm="", n=3)

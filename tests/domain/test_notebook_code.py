@@ -49,7 +49,7 @@ def test_one_that_cannot_be_read_is_a_script_of_which_nothing_is_known(project: 
 
 def test_pages_show_its_code_and_what_has_changed_in_it(project: Project, bob: User, said: object) -> None:
     def saved(text: str) -> str:
-        upload = cast.zipped({"train.ipynb": text})
+        upload = cast.zipped({"train.ipynb": text, "__init__.py": ""})
         version = services.add_version(first.definition, by=bob, upload=upload, file_name="code.zip", command="train.ipynb")
         return as_person(bob).get(reverse("changes", args=[version.pk])).content.decode()
 
@@ -59,6 +59,7 @@ def test_pages_show_its_code_and_what_has_changed_in_it(project: Project, bob: U
     assert "&quot;cells&quot;" not in shown
     changed = saved(TRAIN.replace("lr = 0.1", "lr = 0.3"))
     assert "lr = 0.3  # the rate" in changed
+    assert "Its code is the same" not in changed, "also of the empty file that was added"
     assert "Its code is the same" in saved(PRINTED.replace("lr = 0.1", "lr = 0.3"))
 
 

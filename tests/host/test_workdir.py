@@ -142,10 +142,12 @@ def test_a_notebook_has_its_script_beside_it_which_is_no_result(code: Path, tmp_
     (code / "lib").mkdir(exist_ok=True)
     (code / "lib/train.ipynb").write_text('{"cells": [{"cell_type": "code", "source": "%cd x"}]}')
     (code / "old.ipynb").write_text("what?")
+    (code / "kept.ipynb.py").write_text("x = 1")  # as it was downloaded, say
     workdir.make(code, work)
     (work / "lib/train.ipynb.py").symlink_to(elsewhere)  # by an earlier attempt
-    for notebook in ("lib/train.ipynb", "old.ipynb"):
+    for notebook in ("lib/train.ipynb", "old.ipynb", "kept.ipynb"):
         workdir.write_script(notebook, code, work)
+    assert (work / "kept.ipynb.py").read_text() == "x = 1"
     assert "_magic('cd', 'x')" in (work / "lib/train.ipynb.py").read_text()
     assert not elsewhere.exists()
     assert (work / "lib/train.ipynb.py").stat().st_mtime_ns == UNCHANGED_CODE_NS

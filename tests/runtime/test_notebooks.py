@@ -129,7 +129,11 @@ def test_the_studio_reads_parameters_as_it_reads_the_arguments_of_a_script() -> 
     ]
 
 
-@pytest.mark.parametrize("cell", ["lr = 0.1 +", "import torch", "lr = f()", "lr = None", ""])
+@pytest.mark.parametrize(
+    "cell",
+    ["lr = 0.1 +", "import torch", "lr = f()", "lr = None", "lr = 1e999", "help = 'me'", f"x = 0x{'f' * 5000}", ""],
+    ids=["broken", "no name", "computed", "nothing", "infinite", "an option's name", "a number too long to write", "empty"],
+)
 def test_parameters_without_a_plain_value_have_no_parser(cell: str) -> None:
     assert "argparse" not in notebooks.script_of(notebook(code(cell, "parameters")), name="a.ipynb")
 
@@ -144,6 +148,13 @@ def test_a_traceback_names_the_notebook_and_cells_can_be_found(tmp_path: Path) -
 def test_notebooks_of_the_third_format_are_read() -> None:
     old = {"nbformat": 3, "metadata": {}, "worksheets": [{"cells": [{"cell_type": "code", "language": "python", "input": ["x = 1"]}]}]}
     assert "# %% [1]\nx = 1" in notebooks.script_of(json.dumps(old), name="a.ipynb")
+
+
+@pytest.mark.parametrize("source", [None, 3, {}, []])
+def test_a_cell_without_a_text_is_empty(source: Any) -> None:
+    text = json.dumps({"cells": [{"cell_type": "code", "source": source}]})
+    assert notebooks.script_of(text, name="a.ipynb").endswith("# %% [1]\n\n")
+    assert notebooks.installs(text, name="a.ipynb") == []
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,10 @@ def write_config(text: str, folder: Path) -> None:
 
 
 def write_script(notebook: str, code: Path, folder: Path) -> None:
-    """Of a notebook of the code, beside it in the working folder; of one that is none, a script that says so. Raises OSError."""
+    """Of a notebook of the code, beside it in the working folder, unless the code has a script of that name; of one that is no notebook, a
+    script that says so. Raises OSError."""
+    if (code / notebooks.script_name(notebook)).is_file():
+        return
     try:
         text = notebooks.script_of((code / notebook).read_bytes(), name=notebook)
     except notebooks.NotANotebook as refused:
