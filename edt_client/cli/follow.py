@@ -68,7 +68,10 @@ class Followed:
     def _happened(self, event: Event) -> None:
         if event.type == "log":
             said, name = event.data, str(event.data.get("topic", "")).removeprefix(f"log-{self.run.facts.id}-")
-            self._log(name, str(said.get("text", "")), int(said.get("begin", 0)), int(said.get("end", 0)))
+            if int(said.get("size", 0)) < self.offsets.get(name, 0) and not said.get("text"):
+                self.offsets[name] = int(said["size"])  # a long one was cut: it goes on from there
+            else:
+                self._log(name, str(said.get("text", "")), int(said.get("begin", 0)), int(said.get("end", 0)))
         elif event.type == "points":
             self._points(event.data)
         elif event.type in ("subscribed", "completed", "changed"):

@@ -69,7 +69,8 @@ class Tails:
     def follow(self, run: int, follower: Follower) -> None:
         """Send what the logs have and get beyond `follower.ends`, to which more may be added (then `wake`).
 
-        Each message says which bytes it is: a page that misses some fetches them.
+        Each message says which bytes it is: a page that misses some fetches them. One without text and with a smaller `size` says that the
+        log was cut, and goes on from there.
         """
         if run not in self._followers:
             self._followers[run], self._woken[run] = set(), asyncio.Event()
@@ -121,7 +122,8 @@ class Tails:
             if not await follower.still():
                 self.leave(run, follower)
                 return
-            for name, begin, data, size in news:
+            for name, known, data, size in news:
+                begin = min(known, size)
                 end = follower.ends[name] = begin + len(data)
                 text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
                 await follower.say({"type": "log", "topic": f"log-{run}-{name}", "begin": begin, "end": end, "size": size, "text": text})
@@ -133,11 +135,11 @@ class Tails:
 
 
 def _news(run: TrainingRun, asked: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[bytes, int]]:
-    """(new bytes, size) of each log, by (name, where it is known to), that has some."""
+    """(new bytes, size) of each log, by (name, where it is known to), that has some, or none and is shorter: its middle was left out."""
     found = {}
     for name, end in asked:
         data, size = runfiles.read(run, f"log/{name}/console.log", begin=end, limit_bytes=MOST_BYTES)
-        if whole := whole_characters(data):
+        if (whole := whole_characters(data)) or 0 < size < end:
             found[name, end] = whole, size
     return found
 

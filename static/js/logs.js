@@ -30,6 +30,7 @@ function tail(box, following) {
     ends.set(each.slice(0, at), Number(each.slice(at + 1)));
   }
   let fetching = false;
+  let cut = false; // the middle of a log was left out: what stands here is no part of it any more
   let next = 0;
 
   const ask = () => {
@@ -62,6 +63,7 @@ function tail(box, following) {
   /** @param {string} topic */
   const missed = async (topic) => {
     if (fetching || document.hidden) return;
+    if (cut) return location.reload();
     fetching = true;
     try {
       const end = ends.get(topic) || 0;
@@ -70,7 +72,7 @@ function tail(box, following) {
       if (response.status === 404 || response.redirected) return location.reload();
       const answer = await response.json();
       if (state) state.textContent = '';
-      if (answer.size < end) return location.reload(); // its middle was left out: what stands here is no part of it any more
+      if (answer.size < end) return location.reload(); // as `cut`
       if (answer.begin === ends.get(topic) && answer.end > end) add(topic, answer);
     } catch {
       if (state) state.textContent = 'The studio does not answer; trying again.';
@@ -81,8 +83,10 @@ function tail(box, following) {
 
   live.on('log', (message) => {
     const end = ends.get(message.topic);
-    if (end === undefined || message.end <= end) return;
-    if (message.begin === end) add(message.topic, message);
+    if (end === undefined) return;
+    cut ||= message.size < end && !message.text;
+    if (message.end <= end && !cut) return;
+    if (message.begin === end && !cut) add(message.topic, message);
     else missed(message.topic);
   });
   document.addEventListener('htmx:after:swap', () => {

@@ -176,6 +176,20 @@ def test_who_is_turned_away_does_not_ask_again_at_once(monkeypatch: pytest.Monke
     assert (waited, len(studio.asked)) == ([follow.AGAIN_S] * 3, 3)
 
 
+def test_a_log_whose_middle_was_left_out_goes_on_from_where_it_was_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    class Cut(Studio):
+        def events(self, *topics: str) -> Iterator[Event]:
+            pieces = (("one\ntwo\nthree\n", 0, 14), ("", 4, 4), ("four\n", 4, 9), ("five\n", 9, 14))
+            for text, begin, size in pieces:
+                end = begin + len(text)
+                yield Event("log", {"topic": "log-7-driver", "text": text, "begin": begin, "end": end, "size": size})
+            self.state = "completed"
+            yield Event("completed", {})
+
+    follow.Followed(Cut("elastic", {"driver": "one\nfour\nfive\n"}, {}), as_json=False).to_the_end()  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "one\ntwo\nthree\nfour\nfive\n"
+
+
 def test_of_other_runs_the_driver_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     followed("elastic")
     assert capsys.readouterr().out == "2 workers\n"

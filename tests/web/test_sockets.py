@@ -231,6 +231,23 @@ async def test_a_log_is_read_once_however_many_pages_follow_it(run: TrainingRun,
         await page.disconnect()
 
 
+async def test_a_page_that_follows_a_log_hears_that_it_was_cut_and_what_comes_from_there_on(run: TrainingRun) -> None:
+    path = runfiles.folder(run) / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("first\nsecond\nthird\n")
+    page = await connected("victor")
+    await subscribe(page, f"log-{run.pk}-driver@0")
+    assert (await heard(page))["end"] == 19
+    path.write_text("first\n")
+    cut = await heard(page)
+    assert (cut["text"], cut["begin"], cut["end"], cut["size"]) == ("", 6, 6, 6)
+    with path.open("a") as log:
+        log.write("fourth\n")
+    more = await heard(page)
+    assert (more["text"], more["begin"], more["end"]) == ("fourth\n", 6, 13)
+    await page.disconnect()
+
+
 async def test_a_page_that_takes_nothing_holds_up_no_other(run: TrainingRun) -> None:
     path = runfiles.folder(run) / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True, exist_ok=True)
