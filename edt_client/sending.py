@@ -81,9 +81,9 @@ def send_project(archive: Path, *, name: str = "") -> Operation[Import]:
 
 
 def _begun(file: str, size: int, name: str) -> Operation[Import]:
-    """One of this file that was cut off on its way, else a new one."""
+    """One of this file and to this name that was cut off on its way, else a new one."""
     for each in (yield from pages(Import, "/projects/imports", {}, most=PAGE)):
-        if each.state == "arriving" and (each.file, each.size) == (file, size):
+        if each.state == "arriving" and (each.file, each.size, each.name) == (file, size, " ".join(name.split())):
             return each
     body = {"file": file, "size": size, "name": name}
     return read(Import, (yield Call("POST", "/projects/imports", json=body, key=uuid.uuid4().hex)).json())

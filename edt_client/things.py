@@ -70,6 +70,7 @@ class Import:
     says: str
     project: int | None
     notes: list[str] = field(default_factory=list)
+    name: str = ""  # of the project; empty: as in the archive
 
     @property
     def is_over(self) -> bool:

@@ -36,10 +36,12 @@ class NewImport(Body):
 
 class Import(Schema):
     """`state`: arriving, waiting, checking, reading, done or refused; `says`: how far it is, or why it is refused; `notes`: what its maker
-    should know of the project; `received`: bytes that have arrived; `piece_bytes`: so large is a piece at most."""
+    should know of the project; `name`: of the project, empty: as in the archive; `received`: bytes that have arrived; `piece_bytes`: so
+    large is a piece at most."""
 
     id: int
     file: str
+    name: str
     size: int
     received: int
     piece_bytes: int
@@ -61,6 +63,7 @@ def _import_response(request: HttpRequest, row: Row) -> Import:
     return Import(
         id=row.pk,
         file=row.file_name,
+        name=row.name,
         size=row.size_bytes,
         received=received,
         piece_bytes=MOST_PIECE_BYTES,

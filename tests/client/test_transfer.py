@@ -40,8 +40,9 @@ class Studio:
         return _said(_order(7, received=len(self.arrived)))
 
 
-def _order(number: int, *, received: int, file: str = "digits.zip", state: str = "arriving") -> dict[str, Any]:
-    return {"id": number, "file": file, "size": 10, "received": received, "piece_bytes": 4, "state": state, "says": "", "project": None}
+def _order(number: int, *, received: int, file: str = "digits.zip", name: str = "", state: str = "arriving") -> dict[str, Any]:
+    facts = {"id": number, "file": file, "name": name, "size": 10, "received": received, "piece_bytes": 4}
+    return {**facts, "state": state, "says": "", "project": None}
 
 
 def _said(said: Any) -> Answer:
@@ -89,6 +90,17 @@ def test_one_that_was_cut_off_is_gone_on_with_and_another_is_not(archive: Path) 
     assert bytes(studio.arrived) == b"0123456789"
     assert "POST /projects/imports" not in studio.sent
     assert studio.sent[-1] == "POST /projects/imports/3/finish"
+
+
+def test_one_that_was_cut_off_on_its_way_to_another_name_is_left_alone(archive: Path) -> None:
+    there = [_order(3, received=6), _order(4, received=6, name="Mine"), _order(5, received=0, name="Ours and theirs")]
+    studio = Studio(there=there)
+    done(sending.send_project(archive, name=" Ours  and theirs"), studio)
+    assert studio.sent[-1] == "POST /projects/imports/5/finish"
+    studio = Studio(there=there)
+    done(sending.send_project(archive, name="Theirs"), studio)
+    assert "POST /projects/imports" in studio.sent
+    assert studio.sent[-1] == "POST /projects/imports/7/finish"
 
 
 @pytest.mark.parametrize("project", [None, 4])
