@@ -12,6 +12,7 @@ from experiments.models import RunComment, TrainingRun, User
 from experiments.selectors.registry import rendered
 
 DELETED_USER = "deleted user"
+SHOWN = 100  # that a page shows at first
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,19 @@ class CommentRow:
     may_delete: bool
 
 
-def of_run(run: TrainingRun, *, reader: User) -> list[CommentRow]:
-    """The oldest first. `run`: as access has fetched it for the reader."""
-    return [
-        _comment_row(row, reader, writes=access.may(run.experiment.project, "write"), owns=access.may(run.experiment.project, "admin"))
-        for row in there(run)
-    ]
+@dataclass(frozen=True)
+class Conversation:
+    """The last comments on a run, the oldest of them first; `earlier`: how many more there are."""
+
+    rows: list[CommentRow]
+    earlier: int
+
+
+def of_run(run: TrainingRun, *, reader: User, most: int | None = SHOWN) -> Conversation:
+    """The last `most`, or all. `run`: as access has fetched it for the reader."""
+    found, writes, owns = there(run), access.may(run.experiment.project, "write"), access.may(run.experiment.project, "admin")
+    earlier = max(0, found.count() - most) if most is not None else 0
+    return Conversation([_comment_row(row, reader, writes=writes, owns=owns) for row in found[earlier:]], earlier)
 
 
 def there(run: TrainingRun) -> QuerySet[RunComment]:

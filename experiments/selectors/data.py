@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models import Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery
 
 from experiments.files import datastore, runfiles
 from experiments.models import DataAsset, DataUpload, Project
@@ -78,8 +78,10 @@ def newest(found: QuerySet[DataAsset]) -> QuerySet[DataAsset]:
     return in_their_series(found).filter(pk=F("newest_id"))
 
 
-def assets(project: Project) -> list[DataAsset]:
-    return list(newest(project.data_assets.all())[:500])
+def assets(project: Project, *, query: str = "") -> QuerySet[DataAsset]:
+    """The data sets whose name or description has `query` in it, each by its newest version."""
+    found = newest(project.data_assets.all())
+    return found.filter(Q(name__icontains=query) | Q(description__icontains=query)) if query else found
 
 
 def versions(asset: DataAsset) -> QuerySet[DataAsset]:

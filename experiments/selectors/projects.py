@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
-from django.db.models import Count, F, IntegerField, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Count, F, IntegerField, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from experiments import access
@@ -17,7 +17,6 @@ from experiments.models import (
     Project,
     RunState,
     Slot,
-    TrainingDefinition,
     TrainingRun,
     User,
 )
@@ -40,7 +39,7 @@ class Summary:
     failed: int
 
 
-def project_list(user: User, *, query: str = "", limit: int = 200) -> list[Project]:
+def project_list(user: User, *, query: str = "") -> QuerySet[Project]:
     """The person's projects, those with recent runs first, each with `member_count`, `live_runs`, `last_run_at`."""
     found = access.projects_for(user)
     if query:
@@ -52,7 +51,7 @@ def project_list(user: User, *, query: str = "", limit: int = 200) -> list[Proje
         live_runs=Coalesce(Subquery(runs.filter(state__in=LIVE).annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0),
         last_run_at=Subquery(runs.annotate(at=Max("submitted_at")).values("at")),
     )
-    return list(annotated.order_by(F("last_run_at").desc(nulls_last=True), "-created_at", "-id")[:limit])
+    return annotated.order_by(F("last_run_at").desc(nulls_last=True), "-created_at", "-id")
 
 
 def comparable(project: Project) -> list[TrainingRun]:
@@ -78,29 +77,29 @@ def summary(project: Project) -> Summary:
     )
 
 
-def definitions(project: Project) -> list[TrainingDefinition]:
-    """Each with `all_versions`, newest first, prefetched."""
-    versions = DefinitionVersion.objects.select_related("created_by").order_by("-number")
-    found = project.definitions.select_related("created_by")
-    return list(found.prefetch_related(Prefetch("versions", queryset=versions, to_attr="all_versions"))[:500])
-
-
-def newest_versions(project: Project) -> QuerySet[DefinitionVersion]:
-    """The newest version of each training definition of the project, by the definition's age."""
+def newest_versions(project: Project, *, query: str = "") -> QuerySet[DefinitionVersion]:
+    """The newest version of each training definition of the project whose name or description has `query` in it, by the definition's
+    age."""
     newest = DefinitionVersion.objects.filter(definition=OuterRef("definition")).order_by("-number").values("pk")[:1]
     found: QuerySet[DefinitionVersion] = DefinitionVersion.objects.filter(definition__project=project, pk=Subquery(newest))
-    return found.select_related("definition", "bundle").order_by("-definition__created_at", "-definition_id")
+    if query:
+        found = found.filter(Q(definition__name__icontains=query) | Q(definition__description__icontains=query))
+    return found.select_related("definition", "bundle", "created_by").order_by("-definition__created_at", "-definition_id")
 
 
-def experiments(project: Project, *, limit: int = 500) -> list[Experiment]:
-    """Each with `runs_total`, `runs_live`, `runs_failed` and `last_run_at`, newest first."""
-    found = project.experiments.select_related("created_by").annotate(
+def experiments(project: Project, *, query: str = "") -> QuerySet[Experiment]:
+    """Those whose name or description has `query` in it, each with `runs_total`, `runs_live`, `runs_failed` and `last_run_at`, newest
+    first."""
+    found = project.experiments.select_related("created_by")
+    if query:
+        found = found.filter(Q(name__icontains=query) | Q(description__icontains=query))
+    found = found.annotate(
         runs_total=Count("runs"),
         runs_live=Count("runs", filter=Q(runs__state__in=LIVE)),
         runs_failed=Count("runs", filter=Q(runs__state=RunState.FAILED)),
         last_run_at=Max("runs__submitted_at"),
     )
-    return list(found.order_by("-created_at", "-id")[:limit])
+    return found.order_by("-created_at", "-id")
 
 
 def held_slots(device: str) -> Coalesce:

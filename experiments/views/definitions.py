@@ -26,6 +26,7 @@ from experiments.selectors import code as source
 from experiments.selectors import environments
 from experiments.views import uploaded_code
 from experiments.views.downloads import attachment
+from experiments.views.paging import Pages
 from experiments.views.responses import act, begun, definition_crumbs, done, later, number, page, person, project_crumbs, refused
 
 PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
@@ -72,19 +73,21 @@ def make(project: Project, user: User, form: DefinitionForm) -> DefinitionVersio
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     definition = access.definition(person(request), pk)
-    versions = list(definition.versions.select_related("bundle", "created_by", "named__environment").order_by("-number"))
+    versions = definition.versions.select_related("bundle", "created_by", "named__environment").order_by("-number")
+    newest = versions[0]
     context = {
         "section": "projects",
         "definition": definition,
-        "versions": versions,
-        "newest": versions[0],
-        "environments": later(lambda: environments.of_version(versions[0])),
-        "scripts": later(lambda: source.scripts(versions[0].bundle)),
+        "versions": Pages(request, versions, name="versions"),
+        "newest": newest,
+        "oldest": later(lambda: versions.last()),
+        "environments": later(lambda: environments.of_version(newest)),
+        "scripts": later(lambda: source.scripts(newest.bundle)),
         "network_closed": not ClusterRules.current().may_use_network(definition.project_id),
-        "training_note": later(lambda: source.training_note(versions[0])),
+        "training_note": later(lambda: source.training_note(newest)),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),
-        "commit_page": gitcode.page_of(versions[0].git_address, versions[0].git_commit),
+        "commit_page": gitcode.page_of(newest.git_address, newest.git_commit),
         "used_by": later(lambda: list(definition.project.experiments.filter(versions__definition=definition).distinct()[:50])),
         "idempotency_key": uuid.uuid4(),
         "writable": later(lambda: _writable(person(request), but=definition.project)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.contrib import messages
@@ -29,6 +30,7 @@ from experiments.views.definitions import PANEL_IDS, make
 from experiments.views.responses import begun, later, page, person, project_crumbs
 
 ONE_COMMAND = "A search varies the arguments of one command, and here are {0}: leave one, without lists, or search for nothing."
+OFFERED = 100  # training definitions that are shown at once: others are found by their names
 INLINE = "new"  # prefix of the training definition that is written on the experiment's own form, without script
 
 
@@ -65,13 +67,40 @@ def new(request: HttpRequest, pk: int) -> HttpResponse:
         "arrived": kept,
         **_thresholds(lines, project),
         "panel": _panel(pk),
-        "choices": later(lambda: source.associated(list(choices), _typed(choices, commands), with_scripts=False)),
+        "choices": later(lambda: _choices(choices, [part.version for part in associated(form, choices, commands)], commands)),
         "chosen": later(lambda: [part.version for part in associated(form, choices, commands)]),
+        **_existing(request, project, choices),
         "associated": later(lambda: _rows(associated(form, choices, commands))),
         "folders": later(lambda: [("", data.folders()), *((asset.pk, data.folders(asset)) for asset in project.data_assets.all()[:50])]),
         "crumbs": project_crumbs(project),
     }
-    return page(request, "experiments/new.html", context)
+    return page(request, "experiments/new.html", context, parts={"existing": "experiments/_existing.html"})
+
+
+def _choices(
+    choices: QuerySet[DefinitionVersion], chosen: Sequence[DefinitionVersion], commands: dict[int, list[str]]
+) -> list[source.Associated]:
+    """What is offered without script: those that are chosen, and the newest."""
+    shown = list({version.pk: version for version in (*chosen, *choices[:OFFERED])}.values())
+    return source.associated(shown, _typed(shown, commands), with_scripts=False)
+
+
+def _existing(request: HttpRequest, project: Project, choices: QuerySet[DefinitionVersion]) -> dict[str, object]:
+    """The training definitions in the dialog: those that are ticked, and the newest whose name or description has ?q= in it."""
+    query, ticked = request.GET.get("q", "").strip()[:120], _numbers(request.GET.getlist("ticked"))
+    found = projects.newest_versions(project, query=query)
+    return {
+        "query": query,
+        "ticked": ticked,
+        "there": cache(choices.count),
+        "found": cache(found.count),
+        "existing": later(lambda: [*choices.filter(pk__in=ticked), *found.exclude(pk__in=ticked)[:OFFERED]]),
+        "offered": OFFERED,
+    }
+
+
+def _numbers(values: Iterable[object]) -> list[int]:
+    return [int(text) for text in map(str, values) if text.isascii() and text.isdigit() and len(text) < 18]
 
 
 def _form(request: HttpRequest, project: Project, again: Experiment | None, choices: QuerySet[DefinitionVersion]) -> ExperimentForm:
@@ -187,8 +216,9 @@ def choices_of(project: Project, again: Experiment | None) -> QuerySet[Definitio
 
 def associated(form: ExperimentForm, choices: QuerySet[DefinitionVersion], commands: dict[int, list[str]]) -> list[Part]:
     """The lines of the form's table, in its order: those typed before, or those it starts with."""
-    by_pk = {str(version.pk): version for version in choices}
-    versions = [by_pk[str(pk)] for pk in form["versions"].value() or [] if str(pk) in by_pk]
+    numbers = _numbers(form["versions"].value() or [])
+    by_pk = {version.pk: version for version in choices.filter(pk__in=numbers)}
+    versions = [by_pk[pk] for pk in numbers if pk in by_pk]
     left = {version.pk: list(commands.get(version.pk, [version.command])) for version in versions}
     last = {version.pk: place for place, version in enumerate(versions)}
     found = []

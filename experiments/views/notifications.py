@@ -15,9 +15,9 @@ from experiments.errors import DomainError
 from experiments.forms.common import ProjectWebhookForm, WebhookForm, attempt
 from experiments.models import Delivery, Notification, NotificationKind, Project, User, Webhook
 from experiments.notifications import rules
-from experiments.views.responses import act, done, later, number, page, person, refused
+from experiments.views.paging import Pages
+from experiments.views.responses import act, done, page, person, refused
 
-PAGE_ROWS = 50
 HOOKS = {"hooks": "notifications/_hook_list.html"}
 
 
@@ -31,19 +31,9 @@ def bell(request: HttpRequest) -> dict[str, object]:
 
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
-    user = person(request)
-    offset = number(request, "offset", 0, least=0, most=1_000_000)
-    mine = Notification.objects.filter(person=user)
-    context = {
-        "found": later(lambda: list(mine[offset : offset + PAGE_ROWS])),
-        "total": mine.count,
-        "newer": max(0, offset - PAGE_ROWS) if offset else None,
-        "older": offset + PAGE_ROWS,
-        "offset": offset,
-    }
-    return page(
-        request, "notifications/index.html", context, parts={"bell": "notifications/_bell.html", "list": "notifications/_list.html"}
-    )
+    parts = {"bell": "notifications/_bell.html", "list": "notifications/_list.html"}
+    mine = Notification.objects.filter(person=person(request))
+    return page(request, "notifications/index.html", {"pages": Pages(request, mine)}, parts=parts)
 
 
 @require_POST

@@ -16,6 +16,7 @@ from experiments.forms.common import MemberForm, ProjectForm, ProjectSettingsFor
 from experiments.forms.sent_once import RequestForm
 from experiments.models import Project, Role, TrainingRun
 from experiments.selectors import JobFilter, data, projects
+from experiments.views.paging import Pages
 from experiments.views.responses import act, begun, done, later, number, page, person, project_crumbs, refused
 
 PAGE_ROWS = 50
@@ -33,7 +34,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "section": "projects",
         "query": query,
         "idempotency_key": uuid.uuid4(),
-        "projects": later(lambda: projects.project_list(person(request), query=query)),
+        "pages": Pages(request, projects.project_list(person(request), query=query)),
     }
     return page(request, "projects/index.html", context, parts={"list": "projects/_list.html"})
 
@@ -81,7 +82,7 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
         **tab(project, "overview"),
         "summary": later(lambda: projects.summary(project)),
         "disk": later(lambda: diskuse.of_project(project.pk)),
-        "experiments": later(lambda: projects.experiments(project, limit=5)),
+        "experiments": later(lambda: list(projects.experiments(project)[:5])),
         "jobs": later(lambda: projects.project_jobs(project, JobFilter(state="live", limit=10), now=timezone.now())[0]),
         "feed": later(lambda: selectors.feed(limit=12, project=project)),
         "comparable": later(lambda: projects.comparable(project)),
@@ -92,13 +93,16 @@ def overview(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def assets(request: HttpRequest, pk: int) -> HttpResponse:
+    """Its experiments, training definitions and data sets, a page of each; ?q= looks in names and descriptions of all three."""
     user = person(request)
     project = access.project(user, pk)
+    query = request.GET.get("q", "").strip()[:120]
     context = {
         **tab(project, "assets"),
-        "definitions": later(lambda: projects.definitions(project)),
-        "experiments": later(lambda: projects.experiments(project)),
-        "data": later(lambda: data.assets(project)),
+        "query": query,
+        "definitions": Pages(request, projects.newest_versions(project, query=query), name="definitions"),
+        "experiments": Pages(request, projects.experiments(project, query=query), name="experiments"),
+        "data": Pages(request, data.assets(project, query=query), name="data"),
         "unfinished": later(lambda: data.unfinished(project, user.pk)),
     }
     return page(request, "projects/assets.html", context, parts={"body": "projects/_assets.html"})
@@ -128,7 +132,7 @@ def members(request: HttpRequest, pk: int) -> HttpResponse:
         added = attempt(form, lambda: services.add_member(project, by=user, **said))
         if added:
             return done(request, f"{said['username']} is now {Role(added.role).label.lower()} of this project.", to=request.path)
-    people = later(lambda: list(project.memberships.select_related("user").order_by("user__username")))
+    people = Pages(request, project.memberships.select_related("user").order_by("user__username"))
     context = {**tab(project, "members"), "form": form, "people": people, "roles": Role.choices}
     return page(request, "projects/members.html", context, parts={"people": "projects/_people.html"})
 

@@ -26,6 +26,7 @@ from experiments.models import ModelVersion, RegisteredModel, TrainingRun, User
 from experiments.runs import seals
 from experiments.selectors import registry
 from experiments.views.downloads import attachment, in_zip, streamed
+from experiments.views.paging import Pages
 from experiments.views.projects import tab
 from experiments.views.responses import Crumbs, act, later, page, person, project_crumbs, refused, run_crumbs
 
@@ -35,7 +36,7 @@ SHOWN_EVENTS = 30
 @require_safe
 def index(request: HttpRequest, pk: int) -> HttpResponse:
     project = access.project(person(request), pk)
-    context = {**tab(project, "models"), "models": later(lambda: list(registry.models_of(project)))}
+    context = {**tab(project, "models"), "models": Pages(request, registry.models_of(project))}
     return page(request, "models/index.html", context, parts={"list": "models/_list.html"})
 
 
@@ -90,7 +91,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         **_about(request, model),
         "crumbs": _crumbs(model),
         "note": later(lambda: mark_safe(registry.rendered(model.note))),  # noqa: S308  (what is HTML in a note is shown as text)
-        "versions": later(lambda: list(registry.versions_of(model)[: registry.MOST_VERSIONS])),
+        "versions": Pages(request, registry.versions_of(model)),
         "events": later(lambda: list(model.events.select_related("by")[:SHOWN_EVENTS])),
         "form": ModelForm(initial={"name": model.name, "note": model.note, "tags": model.tags}),
     }

@@ -52,9 +52,16 @@ def page(
         if part not in (parts or {}):
             raise Http404("There is no such part of the page.")
         template = (parts or {})[part]
-    response = render(request, template, {"now": timezone.now(), **context}, status=status)
+    response = render(request, template, {"now": timezone.now(), "kept_query": _kept_query(request), **context}, status=status)
     response["Cache-Control"] = "private, no-cache" if part is None and "idempotency_key" not in context else "no-store"
     return response
+
+
+def _kept_query(request: HttpRequest) -> str:
+    """What the address says but for ?part=, for the addresses of a page's own fragments: "" or "q=digits&"."""
+    said = request.GET.copy()
+    said.pop("part", None)
+    return f"{said.urlencode()}&" if said else ""
 
 
 def begun(form: forms.BaseForm, *, check: str = "", first: str = "") -> None:

@@ -58,6 +58,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
     run, tab = run_tab(request, pk, "monitor")
     use_known = later(lambda: known(run))
     event_kind = request.GET.get("events", "")[:16].replace("\0", "")
+    most_comments = None if request.GET.get("comments") == "all" else comments.SHOWN
     context = {
         **tab,
         "charts": later(lambda: run_pages.chart_names(run)),
@@ -73,7 +74,7 @@ def monitor(request: HttpRequest, pk: int) -> HttpResponse:
         "event_kinds": later(lambda: selected.event_kinds(run)),
         "event_kind": event_kind,
         "checkpoints": later(lambda: run_pages.checkpoints(run)),
-        "comments": later(lambda: comments.of_run(run, reader=person(request))),
+        "comments": later(lambda: comments.of_run(run, reader=person(request), most=most_comments)),
         "watches": later(lambda: list(run.watches.filter(person=person(request)))),
         "line": WatchForm(auto_id=False),
         "metric_names": later(lambda: selectors.metric_names(run.experiment)),

@@ -5,11 +5,9 @@ Everybody who is logged in may read the rules; administrators of the cluster cha
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
-from urllib.parse import urlencode
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -27,12 +25,11 @@ from experiments.models import ClusterRules, User
 from experiments.ops import clock
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
-from experiments.views.responses import act, done, later, number, page, person, refused
+from experiments.views.paging import Pages
+from experiments.views.responses import act, done, later, page, person, refused
 
 HISTORY_ROWS = 50
 NO_SLOT = "This node has no such slot."
-PAGE_ROWS = 50  # of people, and of projects
-T = TypeVar("T")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -50,7 +47,7 @@ def sharing(request: HttpRequest) -> HttpResponse:
         "form": form,
         "people": form.people_rows(),
         "projects": form.project_rows(diskuse.of_projects(int(pk) for pk in form.projects)),
-        **_pages(request, {"people": len(sharers()), "projects": len(shared_projects(user))}),
+        "pages": _pages(request, user),
         "obstacles": machine_pools.obstacles(nodes_in_service(now=clock.now())),
         "boxes": later(isolation.boxes),
         "history": later(lambda: cluster_changes(limit=HISTORY_ROWS)),
@@ -83,29 +80,14 @@ def _store(form: SharingForm, user: User) -> ClusterRules:
 def _form(request: HttpRequest, user: User, *, preview: bool = False) -> SharingForm:
     """What is stored, or what was sent. Of projects one sees one's own; administrators of the cluster see all."""
     sent = request.GET if preview else request.POST if request.method == "POST" else None
-    people, projects = _page_of(request, sharers(), "people"), _page_of(request, shared_projects(user), "projects")
+    people, projects = (dict(pages.rows) for pages in _pages(request, user).values())
     return SharingForm(sent, rules=access.rules(user), people=people, projects=projects, may_change=user.administers)
 
 
-def _page_of(request: HttpRequest, all_: dict[str, T], name: str) -> dict[str, T]:
-    """A page of them, from ?people= or ?projects= on. What is not shown stays as it is."""
-    offset = number(request, name, 0, least=0, most=len(all_))
-    return dict(itertools.islice(all_.items(), offset, offset + PAGE_ROWS))
-
-
-def _pages(request: HttpRequest, totals: dict[str, int]) -> dict[str, object]:
-    """For each of the two tables where the pages before and after it are; and the part of the address that says which pages these are."""
-    at = {name: number(request, name, 0, least=0, most=total) for name, total in totals.items()}
-    found: dict[str, object] = {"pages_asked": urlencode({name: offset for name, offset in at.items() if offset})}
-    for name, total in totals.items():
-        to = {"newer": at[name] - PAGE_ROWS, "older": at[name] + PAGE_ROWS}
-        links = {which: urlencode({**at, name: max(0, offset)}) for which, offset in to.items()}
-        found[f"{name}_page"] = {
-            "newer": links["newer"] if at[name] else "",
-            "older": links["older"] if to["older"] < total else "",
-            "words": f"{at[name] + 1}–{min(total, to['older'])} of {total}",
-        }
-    return found
+def _pages(request: HttpRequest, user: User) -> dict[str, Pages[tuple[str, Any]]]:
+    """Of the two tables, by ?people= and ?projects=. What is not shown stays as it is."""
+    found: dict[str, dict[str, Any]] = {"people": sharers(), "projects": shared_projects(user)}
+    return {name: Pages(request, list(all_.items()), name=name) for name, all_ in found.items()}
 
 
 @require_safe

@@ -24,10 +24,10 @@ from experiments.models import ClusterRules, Slot, SlotPrice, User
 from experiments.ops import clock
 from experiments.selectors.usage_chart import chart
 from experiments.services.prices import current
-from experiments.views.responses import act, number, page, person, refused, spreadsheet
+from experiments.views.paging import Pages
+from experiments.views.responses import act, page, person, refused, spreadsheet
 
 KINDS = (("person", "Person"), ("project", "Project"), ("run", "Run"))
-PAGE_ROWS = 50
 
 
 @require_safe
@@ -46,12 +46,10 @@ def usage(request: HttpRequest) -> HttpResponse:
         return spreadsheet(name, _over_time(found, span) if over_time else _totals(found))
     window = {"first": form["first"].value(), "last": form["last"].value()} if asked else {"days": days}
     kept = window | ({ZONE: zone.key} if request.GET.get(ZONE) else {})
-    offset = number(request, "offset", 0, least=0, most=10_000_000)
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
-        "rows": found[offset : offset + PAGE_ROWS],
-        **_page_position(offset, len(found)),
+        "pages": Pages(request, found),
         "chart": chart(found, span, by_run=kind == "run"),
         "span": span,
         "zone": zone.key,
@@ -69,17 +67,6 @@ def usage(request: HttpRequest) -> HttpResponse:
         **_prices(user, now),
     }
     return page(request, "cluster/usage.html", context)
-
-
-def _page_position(offset: int, count: int) -> dict[str, int | None]:
-    """Where in all rows the page is, and where the pages beside it begin."""
-    return {
-        "count": count,
-        "offset": offset,
-        "last": min(count, offset + PAGE_ROWS),
-        "older": offset + PAGE_ROWS if count > offset + PAGE_ROWS else None,
-        "newer": max(0, offset - PAGE_ROWS) if offset else None,
-    }
 
 
 class Totals:

@@ -9,6 +9,7 @@ WORDS" to that worker's, "becomes suspended" and "becomes running" change its st
 "drawn WORDS" writes them with Python's escapes and without an end of line, "handed-over" that the running one has all slots but
 one, which the waiting one is about to have, "silent" that its machine was last heard of an hour ago,
 "artifact NAME WORDS" keeps a file with the completed one, "files FOLDER 300" so many,
+"definitions 120" makes so many training definitions,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
 machines, "ill" that one slot is out of service and another is doubted, "session NAME" logs somebody in (the answer has the cookie). It
 ends, and leaves nothing, when its input ends, or at "end".
@@ -193,6 +194,8 @@ def _obey_of_files(words: list[str], run: TrainingRun, studio: Seeded, now: dt.d
             path.write_text(" ".join(rest))
         case ["files", name, count]:
             strange.many_files(studio.completed, name, int(count))
+        case ["definitions", count]:
+            strange.many_definitions(studio, int(count))
         case ["looks", *steps]:
             for name, data in written.looks(tuple(map(int, steps))).items():
                 (runfiles.folder(studio.completed) / name).write_bytes(data)

@@ -9,7 +9,7 @@ from experiments.cluster import fleet, utilization
 from experiments.files import runfiles
 from experiments.live import notify
 from experiments.metrics import ingest
-from experiments.models import Experiment, Grant, JournalCursor, Node, RunState, Slot, TrainingRun
+from experiments.models import DefinitionVersion, Experiment, Grant, JournalCursor, Node, RunState, Slot, TrainingDefinition, TrainingRun
 from tests import cast
 from tests.web.seed import Seeded
 from training_runtime import journal, journal_writer
@@ -80,6 +80,14 @@ def many_runs(experiment: Experiment, *, now: dt.datetime) -> None:
         for number in range(RUNS)
     )
     JournalCursor.objects.bulk_create(JournalCursor(run=run) for run in runs)
+
+
+def many_definitions(studio: Seeded, count: int) -> None:
+    """So many training definitions with the code of one that there is."""
+    mine = {"project": studio.digits, "created_by": studio.alice}
+    made = TrainingDefinition.objects.bulk_create(TrainingDefinition(name=f"row {number} of many", **mine) for number in range(count))
+    same = {"bundle": studio.version.bundle, "created_by": studio.alice, "file_name": "code.zip", "command": "python main.py"}
+    DefinitionVersion.objects.bulk_create(DefinitionVersion(definition=each, number=1, **same) for each in made)
 
 
 def many_files(run: TrainingRun, folder: str, count: int) -> None:
