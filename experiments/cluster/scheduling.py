@@ -113,28 +113,18 @@ def close_all(run: TrainingRun, *, node: Node, now: dt.datetime, reason: str) ->
 def keep_accounts(runs: Collection[int]) -> None:
     """Write down what these ended runs have held, by their ids, before they are deleted: nobody's usage goes away with their runs."""
     found = Grant.objects.filter(run__in=runs, released_at__isnull=False).order_by("pk")
-    grants = list(found.select_related("slot", "run__submitted_by", "run__experiment__project"))
+    grants = list(found.values_list("run", "granted_at", "released_at", "slot__device"))
     held: defaultdict[int, float] = defaultdict(float)
-    for grant in grants:
-        held[grant.run_id] += (grant.released_at - grant.granted_at).total_seconds() if grant.released_at is not None else 0.0
-    PastGrant.objects.bulk_create([_past(grant, ever_s=held[grant.run_id]) for grant in grants], batch_size=1000)
-
-
-def _past(grant: Grant, *, ever_s: float) -> PastGrant:
-    run, project = grant.run, grant.run.experiment.project
-    busy = None if run.busy_s is None or not ever_s else min(1.0, run.busy_s / ever_s)
-    assert grant.released_at is not None, "an ended run holds nothing"
-    return PastGrant(
-        run=run.pk,
-        run_name=run.name,
-        person=run.submitted_by.username,
-        project=project.pk,
-        project_name=project.name,
-        device=grant.slot.device,
-        granted_at=grant.granted_at,
-        released_at=grant.released_at,
-        busy_share=busy,
-    )
+    for run, granted_at, released_at, _ in grants:
+        assert released_at is not None, "an ended run holds nothing"
+        held[run] += (released_at - granted_at).total_seconds()
+    columns = ("pk", "name", "busy_s", "submitted_by__username", "experiment__project", "experiment__project__name")
+    said = {}
+    for pk, name, busy_s, person, project, project_name in TrainingRun.objects.filter(pk__in=held).values_list(*columns):
+        share = None if busy_s is None or not held[pk] else min(1.0, busy_s / held[pk])
+        said[pk] = {"run": pk, "run_name": name, "person": person, "project": project, "project_name": project_name, "busy_share": share}
+    rows = (PastGrant(**said[run], device=device, granted_at=begin, released_at=end) for run, begin, end, device in grants if end)
+    PastGrant.objects.bulk_create(rows, batch_size=1000)
 
 
 def _close(grants: Sequence[Grant], rules: ClusterRules, now: dt.datetime) -> int:
