@@ -9,9 +9,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from training_runtime import notebook_modules
 
 _INSTALLS = re.compile(r"\s*(?:sudo\s+)?(?:python3?\s+-m\s+|uv\s+)?(?:pip3?|conda|mamba|apt|apt-get)\s")
 _NAMED = re.compile(r"\$?\{(\w+)\}|\$(\w+)")
@@ -55,11 +57,70 @@ def write_file(said: str, text: str) -> None:
         file.write(text)
 
 
+def end_cell() -> None:
+    """After a cell: what it has drawn is shown, as a notebook does. Where the script draws by another backend, that is its business."""
+    pyplot, figures = sys.modules.get("matplotlib.pyplot"), sys.modules.get("training_runtime.figures")
+    if pyplot is not None and figures is not None and pyplot.get_backend() == f"module://{figures.__name__}":
+        pyplot.show()
+
+
+def show(value: object) -> None:
+    """What stands at the end of a cell."""
+    if value is not None:
+        _show(value, repr)
+
+
 def display(*shown: object, **_: object) -> None:
     for each in shown:
-        _say(str(each))
+        _show(each, str)
+
+
+def _show(value: object, in_words: Callable[[object], str]) -> None:
+    """Figures and pictures are kept, all else is words."""
+    figures = sys.modules.get("training_runtime.figures")  # there where the run's matplotlib is
+    if figures is not None and hasattr(value, "savefig"):
+        figures.keep_figure(value)
+    elif not isinstance(value, notebook_modules.Nothing):
+        _say(in_words(value))
+
+
+class Shell:
+    """What get_ipython() gives: as much of a kernel's shell as scripts call that were made of notebooks."""
+
+    config: Mapping[str, object] = {}
+
+    def run_line_magic(self, name: str, line: str = "", *_: object) -> object:
+        return magic(name, line)
+
+    def run_cell_magic(self, name: str, line: str, body: str) -> object:
+        return shell(body) if name in ("bash", "sh") else magic(name, line)
+
+    def magic(self, said: str) -> object:
+        name, _, line = said.lstrip("%").partition(" ")
+        return magic(name, line)
+
+    def system(self, command: str) -> None:
+        shell(command)
+
+    def getoutput(self, command: str) -> list[str] | None:
+        return shell(command, listed=True)
+
+    def __getattr__(self, name: str) -> notebook_modules.Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return notebook_modules.Nothing()
+
+
+_SHELL = Shell()
+
+
+def get_ipython() -> Shell:
+    return _SHELL
 
 
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+notebook_modules.provide({"display": display, "get_ipython": get_ipython})

@@ -31,8 +31,10 @@ _WITH_VALUE = {"-r", "--requirement", "-c", "--constraint", "-e", "--editable", 
 _WITH_VALUE |= {"-f", "--find-links", "--trusted-host", "--root", "--prefix", "--python", "--proxy", "--timeout", "--progress-bar"}
 _ENDS_COMMAND = {"&&", "||", "|", ";", "&"}
 _REDIRECTS = re.compile(r"[12&]?>")
+_GIVEN = {"print", "display", "_magic", "_shell", "_write_file"}  # which show what they do themselves
 _HEAD = """# The code cells of {name}. Lines that only a notebook understands call what this gives:
-from training_runtime.notebook_cells import display, magic as _magic, shell as _shell, write_file as _write_file
+from training_runtime.notebook_cells import display, end_cell as _end_cell, get_ipython, magic as _magic, shell as _shell
+from training_runtime.notebook_cells import show as _show, write_file as _write_file
 """
 
 
@@ -67,12 +69,12 @@ def script_of(text: str | bytes, *, name: str) -> str:
     parts = []
     for number, cell in cells:
         source = _source(cell)
-        code = "\n".join(_translated(source))
+        code = _with_last_value("\n".join(_translated(source)))
         if PARAMETERS in _tags(cell):
             code += "\n" + _parser_of(code)
         lines = code.split("\n")
         futures += [line for line in lines if _FUTURE.fullmatch(line)]
-        parts.append("\n".join([f"\n# %% [{number}]", *("" if _FUTURE.fullmatch(line) else line for line in lines)]))
+        parts.append("\n".join([f"\n# %% [{number}]", *("" if _FUTURE.fullmatch(line) else line for line in lines), "_end_cell()"]))
     return "\n".join([*futures, _HEAD.format(name=name), *parts, ""])
 
 
@@ -147,6 +149,25 @@ def _translated(source: str) -> Iterator[str]:
     else:
         yield f"_magic({name!r}, {said!r})"
         yield from (f"# {line}" for line in lines[1:])
+
+
+def _with_last_value(code: str) -> str:
+    """With the value of its last line shown, unless a semicolon ends that."""
+    try:
+        last = ast.parse(code).body[-1:]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code
+    if not last or not isinstance(last[0], ast.Expr) or isinstance(last[0].value, ast.Constant | ast.Await | ast.Yield):
+        return code
+    value, lines = last[0].value, code.encode().split(b"\n")
+    begin, end = (value.lineno - 1, value.col_offset), ((value.end_lineno or 0) - 1, value.end_col_offset or 0)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _GIVEN:
+        return code
+    if lines[end[0]][end[1] :].lstrip().startswith(b";"):
+        return code
+    lines[end[0]] = lines[end[0]][: end[1]] + b")" + lines[end[0]][end[1] :]
+    lines[begin[0]] = lines[begin[0]][: begin[1]] + b"_show(" + lines[begin[0]][begin[1] :]
+    return b"\n".join(lines).decode()
 
 
 def _python(lines: list[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ def notebook(*cells: dict[str, Any] | str, **metadata: Any) -> str:
 
 def body(source: str) -> str:
     """What becomes of a cell."""
-    return notebooks.script_of(notebook(source), name="a.ipynb").split("# %% [1]\n")[1].rstrip("\n")
+    return notebooks.script_of(notebook(source), name="a.ipynb").split("# %% [1]\n")[1].removesuffix("\n_end_cell()\n")
 
 
-def run(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, text: str, *arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     (folder / "train.ipynb.py").write_text(notebooks.script_of(text, name="train.ipynb"))
-    command = [sys.executable, "train.ipynb.py", *arguments]
+    command = [sys.executable, *options, "train.ipynb.py", *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
 
@@ -142,7 +143,7 @@ def test_a_traceback_names_the_notebook_and_cells_can_be_found(tmp_path: Path) -
     failed = run(tmp_path, notebook("x = 1", {"cell_type": "markdown", "source": "-"}, "1 / 0"))
     found = [line for line in failed.stderr.splitlines() if "train.ipynb.py" in line]
     number = int(found[-1].split("line ")[1].split(",")[0])
-    assert (tmp_path / "train.ipynb.py").read_text().splitlines()[number - 2 : number] == ["# %% [3]", "1 / 0"]
+    assert (tmp_path / "train.ipynb.py").read_text().splitlines()[number - 2 : number] == ["# %% [3]", "_show(1 / 0)"]
 
 
 def test_notebooks_of_the_third_format_are_read() -> None:
@@ -153,7 +154,7 @@ def test_notebooks_of_the_third_format_are_read() -> None:
 @pytest.mark.parametrize("source", [None, 3, {}, []])
 def test_a_cell_without_a_text_is_empty(source: Any) -> None:
     text = json.dumps({"cells": [{"cell_type": "code", "source": source}]})
-    assert notebooks.script_of(text, name="a.ipynb").endswith("# %% [1]\n\n")
+    assert notebooks.script_of(text, name="a.ipynb").endswith("# %% [1]\n\n_end_cell()\n")
     assert notebooks.installs(text, name="a.ipynb") == []
 
 
@@ -204,3 +205,67 @@ def test_what_a_notebook_installs_is_what_it_requires() -> None:
     assert {line.where for line in lines} == {"a.ipynb"}
     assert requirements.from_text(requirements.to_text(lines)) == lines
     assert requirements.read("a.ipynb", lambda _: b"{") == ()
+
+
+@pytest.mark.parametrize(
+    ("cell", "becomes"),
+    {
+        "a value": ("x = 3\nx", "x = 3\n_show(x)"),
+        "over several lines": ("é = [\n  1,\n]\n(é +\n 'ü')  # said", "é = [\n  1,\n]\n(_show(é +\n 'ü'))  # said"),
+        "a call": ("model.fit(x)", "_show(model.fit(x))"),
+        "not where it is kept back": ("x;", "x;"),
+        "nor what shows itself": ("print(x)", "print(x)"),
+        "nor a text that explains": ("'''About it'''", "'''About it'''"),
+        "nor in a block": ("if x:\n    x", "if x:\n    x"),
+        "nor before the end": ("x\ny = 3", "x\ny = 3"),
+    }.values(),
+    ids=str,
+)
+def test_what_stands_at_the_end_of_a_cell_is_shown(cell: str, becomes: str) -> None:
+    assert body(cell) == becomes
+
+
+def test_values_are_shown_as_a_notebook_shows_them(tmp_path: Path) -> None:
+    cells = ("'a' + 'b'", "None", "[1,\n 2]", "x = 3;x;", "def f():\n    return 7\nf()", "display('a')")
+    assert printed(tmp_path, notebook(*cells)) == ["'ab'", "[1, 2]", "7", "a"]
+
+
+KERNEL = """
+from IPython.display import display, HTML, clear_output
+from IPython.core.interactiveshell import InteractiveShell
+import ipywidgets as widgets
+from ipywidgets import interact
+InteractiveShell.ast_node_interactivity = "all"
+get_ipython().run_line_magic("matplotlib", "inline")
+get_ipython().system("echo said")
+display(HTML("<b>x</b>"), 3)
+clear_output(wait=True)
+
+@interact(x=(0, 10))
+def f(x=1):
+    return x
+
+box = widgets.VBox([widgets.IntSlider(value=3)])
+with widgets.Output():
+    print("inside")
+box
+print(f(2), "IPKernelApp" in get_ipython().config)
+"""
+
+
+def test_displays_and_widgets_of_a_kernel_are_in_nobodys_way(tmp_path: Path) -> None:
+    done = run(tmp_path, notebook(KERNEL, "import google.colab"), options=["-S"])  # with Python's own library alone
+    assert [line for line in done.stdout.splitlines() if "<" not in line] == ["said", "3", "inside", "2 False"]
+    assert "No module named 'google'" in done.stderr, "what asks where it is finds the truth"
+
+
+def test_a_progress_bar_of_a_notebook_is_one_of_a_terminal(tmp_path: Path) -> None:
+    cells = (
+        "import tqdm\nfrom tqdm.notebook import tqdm as bar, trange\nfrom tqdm import tqdm_notebook",
+        "for i in tqdm.notebook.tqdm(range(3), desc='one', display=False): pass",
+        "for i in bar([1, 2], 'two'): pass\nfor i in trange(4, desc='three'): pass\nfor i in tqdm_notebook(range(5), desc='four'): pass",
+    )
+    done = run(tmp_path, notebook(*cells))
+    assert done.returncode == 0, done.stderr
+    for words in ("one: 100%", "3/3", "two: 100%", "2/2", "three: 100%", "4/4", "four: 100%", "5/5"):
+        assert words in done.stderr

@@ -100,7 +100,7 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "TORCH_HOME": f"{places.temporary}/torch",
         "CUDA_CACHE_PATH": f"{places.temporary}/cuda",
         "TRITON_CACHE_DIR": f"{places.temporary}/triton",
-        "MPLBACKEND": "Agg",
+        "MPLBACKEND": "module://training_runtime.figures",
         "PYTHONPATH": ":".join((places.packages, *places.modules)),
     }
     # Without a network wandb would wait for its server, and fail. Its log is read as it grows, which by itself would be each 15 s.
