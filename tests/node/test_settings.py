@@ -19,6 +19,16 @@ def test_what_is_said_once_is_known_the_next_time_and_to_this_user_alone(tmp_pat
     assert parse(["join", "--token", "edtn_y", "--home", str(tmp_path)], {}).name == "", "another token is another name"
 
 
+def test_whom_it_trusts_is_known_the_next_time_but_not_of_another_studio(tmp_path: Path):
+    """As a service that starts with the machine does, which says nothing."""
+    parse(["join", "https://a.example.org", "--token", "x", "--ca", "/etc/ssl/site.pem", "--home", str(tmp_path)], {}).write_down("beta")
+    assert parse(["join", "--home", str(tmp_path)], {}).verify == "/etc/ssl/site.pem"
+    parse(["join", "http://a.example.org", "--token", "x", "--insecure", "--home", str(tmp_path)], {}).write_down("beta")
+    assert parse(["join", "--home", str(tmp_path)], {}).studio == "http://a.example.org"
+    with pytest.raises(SystemExit):
+        parse(["join", "http://b.example.org", "--home", str(tmp_path)], {})
+
+
 def test_the_token_is_not_in_what_is_printed_of_settings(tmp_path: Path):
     assert "edtn_x" not in repr(parse(["join", "http://127.0.0.1:8000", "--home", str(tmp_path)], {"EDT_NODE_TOKEN": "edtn_x"}))
 

@@ -31,7 +31,7 @@ class Settings:
     `name`: what the studio called it when it last joined; empty before. `address`: where other machines of the studio reach this one;
     empty: see `address_of`. `replace`: take over from the `edt-node join` that runs in this home. `shares`: the studio's own home, where
     this machine sees it too: code, data and the folders of its runs are used where they are. `has_host`: the link keeps a node host;
-    else somebody else does. `temporary`: `home` is deleted at the end."""
+    else somebody else does. `temporary`: `home` is deleted at the end. `insecure`: a studio elsewhere is spoken to without TLS."""
 
     studio: str
     home: Path
@@ -45,6 +45,7 @@ class Settings:
     shares: Path | None = None
     has_host: bool = True
     temporary: bool = False
+    insecure: bool = False
 
     @property
     def work(self) -> Path:
@@ -62,7 +63,8 @@ class Settings:
         with os.fdopen(handle, "w") as file:
             facts = {"studio": self.studio, "token": self.token, "name": name, "slots": self.slots, "data": str(self.data)}
             shares = str(self.shares) if self.shares is not None else ""
-            json.dump({**facts, "address": self.address, "shares": shares, "host": self.has_host}, file)
+            trusted = {"ca": self.verify if isinstance(self.verify, str) else "", "insecure": self.insecure}
+            json.dump({**facts, **trusted, "address": self.address, "shares": shares, "host": self.has_host}, file)
         beside.replace(self.note)
 
 
@@ -84,7 +86,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     studio, token = (given.studio or before.get("studio", "")).rstrip("/"), given.token or before.get("token", "")
     if token == "-":  # noqa: S105
         token = sys.stdin.readline().strip()
-    if problem := address_problem(studio, insecure=given.insecure):
+    ca, insecure = _trusted(given, before if before.get("studio") == studio else {})
+    if problem := address_problem(studio, insecure=insecure):
         join.error(problem)
     if not token:
         join.error('a token is needed: the page "Add a machine" of the studio shows it once')
@@ -99,8 +102,14 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         join.error(f"--address {address!r}: one host name or IP address, without a port, or none")
     has_host = before.get("host", True) if given.host is None else given.host
     return Settings(
-        studio, home, data.absolute(), token, slots, name, given.ca or True, address, given.replace, shares, has_host, given.temporary
+        studio, home, data.absolute(), token, slots, name, ca or True, address, given.replace, shares, has_host, given.temporary, insecure
     )
+
+
+def _trusted(given: argparse.Namespace, before: Mapping[str, object]) -> tuple[str, bool]:
+    """The certificate, and whether it goes without TLS: as said now, or `before` of the same studio."""
+    said = before.get("ca", "") if given.ca is None else given.ca and Path(given.ca).expanduser().absolute()
+    return str(said), given.insecure or before.get("insecure") is True
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -137,7 +146,7 @@ def _add_arguments(join: argparse.ArgumentParser, environment: Mapping[str, str]
         action=argparse.BooleanOptionalAction,
         help="keep a node host here (default); without, another service starts it, as `python -m training_runtime.host` with the same home",
     )
-    join.add_argument("--ca", default="", help="a file with the certificate that the studio's is signed by, if it is your own")
+    join.add_argument("--ca", help="a file with the certificate that the studio's is signed by, if it is your own")
     join.add_argument(
         "--replace",
         action="store_true",
