@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from websockets.exceptions import WebSocketException
+from websockets.http11 import Request
 from websockets.sync.client import ClientConnection
 from websockets.sync.server import ServerConnection, serve
 
+from tests.e2e.studio import wait_until
 from training_runtime.host import client
 from training_runtime.node.link import Link
 from training_runtime.node.messages import Hello, Refused, Welcome, decode, encode
@@ -39,10 +42,18 @@ class Joinings:
             stream.recv(timeout=20)
 
 
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of this process are put back: a link takes them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def joinings() -> Iterator[Joinings]:
     made = Joinings()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with serve(made.take, "127.0.0.1", 0) as server:
         made.address = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
         thread = threading.Thread(target=server.serve_forever)
@@ -50,8 +61,32 @@ def joinings() -> Iterator[Joinings]:
         yield made
         server.shutdown()
         thread.join()
-    for number, handler in before.items():
-        signal.signal(number, handler)
+
+
+def test_a_link_that_is_told_to_end_while_it_connects_does_not_join(tmp_path: Path) -> None:
+    """A studio that has just been started takes a while to answer."""
+    joined: list[Hello] = []
+    ends = threading.Event()
+
+    def tells_to_end(_stream: ServerConnection, _request: Request) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: made._ending.is_set(), "it has heard")
+        wait_until(lambda: all(thread.name != "leave" for thread in threading.enumerate()), "it has seen that there is no stream to close")
+
+    def take(stream: ServerConnection) -> None:
+        with suppress(WebSocketException):
+            joined.append(decode(stream.recv(timeout=10)))  # type: ignore[arg-type]
+            stream.send(encode(Welcome("beta", 1, 0.0)))
+            ends.wait(15)
+
+    with serve(take, "127.0.0.1", 0, process_request=tells_to_end) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        made = Link(Settings(address, tmp_path, tmp_path / "data", "edtn_x", has_host=False))
+        assert made.run() == 0
+        ends.set()
+        server.shutdown()
+    assert joined == []
 
 
 def link(joinings: Joinings, home: Path) -> Link:

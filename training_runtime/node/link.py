@@ -96,6 +96,8 @@ class Link:
             ssl=_trusting(settings),
         ) as stream:
             self._stream = stream
+            if self._ending.is_set():
+                return  # told while it connected, when there was no stream that `_leave` could have closed
             stream.send(encode(Hello(identity_of(settings.home), _boot(), settings.slots)))
             answer = _welcomed(decode(stream.recv(timeout=30)))
             if settings.shares is not None and answer.installation != _installation(settings.shares):
