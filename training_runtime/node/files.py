@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 from urllib.parse import quote
 
 import httpx
@@ -106,24 +106,23 @@ class Files:
         """Write at `offset`, where what has arrived ends or before; what was behind goes. The size after it. Raises WrongOffset."""
         return self._put(folder, path, {"term": term, "offset": offset}, body)
 
-    def replace(self, folder: str, term: str, file: File, source: Path) -> bool:
-        """Send the file whole. False where it has changed meanwhile: then it is sent later."""
+    def replace(self, folder: str, term: str, file: File, opened: BinaryIO) -> bool:
+        """Send the file, which is `opened`, whole. False where it has changed meanwhile: then it is sent later."""
         facts: dict[str, Any] = {"term": term, "size": file.size, "mtime_ns": file.mtime_ns}
         offset = 0
-        with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            while True:
-                opened.seek(offset)
-                body = opened.read(min(PIECE_BYTES, file.size - offset))
-                now = os.fstat(opened.fileno())
-                if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns):
-                    return False
-                try:
-                    offset = self._put(folder, file.path, {**facts, "offset": offset}, body)
-                except WrongOffset as wrong:  # of an attempt before this one
-                    offset = wrong.size
-                    continue
-                if offset >= file.size:
-                    return True
+        while True:
+            opened.seek(offset)
+            body = opened.read(min(PIECE_BYTES, file.size - offset))
+            now = os.fstat(opened.fileno())
+            if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns):
+                return False
+            try:
+                offset = self._put(folder, file.path, {**facts, "offset": offset}, body)
+            except WrongOffset as wrong:  # of an attempt before this one
+                offset = wrong.size
+                continue
+            if offset >= file.size:
+                return True
 
     def remove(self, folder: str, term: str, path: str) -> None:
         self._answer("DELETE", f"/runs/{folder}/{quote(path)}", params={"term": term})

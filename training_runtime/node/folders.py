@@ -27,6 +27,8 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _ENGINES = re.compile(r"checkpoint/\.[^/]*")  # its lock, half-written files, a secret: nothing that is sent
 _SHOWN = re.compile(r"[^\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]+")
 _MOST_DEPTH = 30
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass
@@ -114,6 +116,23 @@ def look(top: Path) -> list[File]:
                 found.append(File(path, facts.st_size, facts.st_mtime_ns))
                 if len(found) >= MOST_FILES:
                     return found
+    return found
+
+
+def open_file(top: Path, path: str) -> int:
+    """A regular file below a run's folder, as `look` has found it: whoever owns the folders on the way may have put a link in their place
+    since, to what only this process may read. Raises OSError."""
+    *folders, name = path.split("/")
+    with contextlib.ExitStack() as cleanup:
+        at = os.open(top, _FOLDER)
+        cleanup.callback(os.close, at)
+        for folder in folders:
+            at = os.open(folder, _FOLDER, dir_fd=at)
+            cleanup.callback(os.close, at)
+        found = os.open(name, _FILE, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise FileNotFoundError(path)
     return found
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from training_runtime.node.files import PIECE_BYTES, Files, NotOurs, Rejected, Unreachable, WrongOffset
-from training_runtime.node.folders import Folder, Folders, look
+from training_runtime.node.folders import Folder, Folders, look, open_file
 from training_runtime.node.mirror import JOURNAL, Action, Append, File, Remove, Replace, decide, is_guests
 from training_runtime.node.reporting import Copy
 
@@ -138,7 +137,7 @@ class Mirroring:
         if not action.end:  # it was emptied, or nothing is in it yet
             folder.arrived[action.path] = File(action.path, self._files.append(folder.name, folder.term, action.path, b"", offset=0), 0)
             return
-        with open(os.open(self._top(folder) / action.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        with open(open_file(self._top(folder), action.path), "rb") as opened:
             while begin < action.end and not self.stop.is_set():
                 opened.seek(begin)
                 body = opened.read(min(PIECE_BYTES, action.end - begin))
@@ -155,8 +154,9 @@ class Mirroring:
 
     def _replace(self, folder: Folder, file: File) -> None:
         try:
-            if self._files.replace(folder.name, folder.term, file, self._top(folder) / file.path):
-                folder.arrived[file.path] = file
+            with open(open_file(self._top(folder), file.path), "rb") as opened:
+                if self._files.replace(folder.name, folder.term, file, opened):
+                    folder.arrived[file.path] = file
         except FileNotFoundError:
             folder.before.pop(file.path, None)  # gone in between
 
