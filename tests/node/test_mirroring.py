@@ -38,6 +38,21 @@ def mirrored(beta: Machine, *, ended: bool, arrived: Callable[[], None] = lambda
         thread.join()
 
 
+@pytest.mark.parametrize("torn", [b'{"v":1,"ru', b"\0\0\0\0"])
+def test_a_run_whose_driver_died_in_the_middle_of_a_line_has_ended_for_the_studio(beta: Machine, torn: bytes):
+    with mirrored(beta, ended=True) as (folder, mirroring):
+        (folder / "journal.jsonl").write_bytes(WHOLE + torn)
+    assert [copy.complete for copy in mirroring.copies()] == [True]
+    assert (beta.there / "journal.jsonl").read_bytes() == WHOLE
+
+
+def test_a_line_without_an_end_does_not_keep_the_journal_from_the_studio(beta: Machine):
+    content = b"x" * (3 << 20) + b"\n" + WHOLE
+    with mirrored(beta, ended=True) as (folder, _):
+        (folder / "journal.jsonl").write_bytes(content)
+    assert (beta.there / "journal.jsonl").read_bytes() == content
+
+
 @pytest.mark.parametrize("name", ["log/driver/console.log", "out/secret.txt"])
 def test_a_folder_that_becomes_a_link_after_it_was_looked_at_leads_nowhere(beta: Machine, tmp_path: Path, name: str):
     """The link is root; whose code trains may look at files of other people for their size and time, and not into them."""

@@ -105,6 +105,7 @@ class Mirroring:
         actions = decide(found, folder.arrived, before=folder.before, ended=ended)
         being_written = any(folder.before.get(file.path) != file for file in found)
         folder.before = {file.path: file for file in found}
+        journal = folder.arrived.get(JOURNAL)
         for action in actions:
             if self.stop.is_set():
                 return True
@@ -116,7 +117,8 @@ class Mirroring:
                 folder.arrived |= {file.path: file for file in found if file.path == path}
         if actions:
             self._folders.save(folder)
-        waits = any(not isinstance(action, Append) or action.path == JOURNAL for action in actions)
+        # What is behind the journal's last line is sent only when more of it has come, which it does not of a run that has ended.
+        waits = any(not isinstance(action, Append) for action in actions) or folder.arrived.get(JOURNAL) != journal
         if ended and not waits:
             folder.complete = True
             self._changed()
@@ -132,7 +134,8 @@ class Mirroring:
             folder.arrived.pop(action.path, None)
 
     def _append(self, folder: Folder, action: Append) -> None:
-        """Of the journal whole lines only: what is behind the last one may be written anew."""
+        """Of the journal whole lines only: what is behind the last one may be written anew. A piece in which no line ends is none of its
+        writer's, and goes as it is."""
         begin = action.begin
         if not action.end:  # it was emptied, or nothing is in it yet
             folder.arrived[action.path] = File(action.path, self._files.append(folder.name, folder.term, action.path, b"", offset=0), 0)
@@ -141,7 +144,7 @@ class Mirroring:
             while begin < action.end and not self.stop.is_set():
                 opened.seek(begin)
                 body = opened.read(min(PIECE_BYTES, action.end - begin))
-                if action.path == JOURNAL:
+                if action.path == JOURNAL and (len(body) < PIECE_BYTES or b"\n" in body):
                     body = body[: body.rfind(b"\n") + 1]
                 if not body:
                     return
