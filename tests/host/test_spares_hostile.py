@@ -133,6 +133,38 @@ if os.environ["TRAINING_ID"] == "":
     assert runs.run(2, script) == "done"
 
 
+TELLS = """
+import importlib, os, socket, stat
+def tell():
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.write(int(name), {line!r})
+        except OSError:
+            pass
+    return lambda: None
+if os.environ["TRAINING_ID"] == "":
+    {when}
+"""
+
+
+@pytest.mark.parametrize("line", [b"[" * 50_000 + b"\n", b"5\n"])
+@pytest.mark.parametrize("when", ["tell()", "importlib.invalidate_caches = tell"])
+def test_one_that_speaks_nonsense_ends_alone_before_its_run_is_known_and_after(
+    idle_host: HostUnderTest, index: Index, line: bytes, when: str
+) -> None:
+    """`invalidate_caches` is called last before a spare process says that it is ready for its run's script."""
+    index.add("tells", "1.0", {"tells.py": TELLS.format(line=line, when=when)})
+    start(idle_host, index)
+    runs, host = Runs(idle_host, "tells\n"), idle_host.process
+    script = "import json, tells\nprint(json.dumps('done'))\n"
+    runs.run(1, script)
+    until(lambda: "modules=" in idle_host.log() or "are started the usual way" in idle_host.log(), what=idle_host.log)
+    assert runs.run(2, script) == "done"
+    assert host is not None and host.poll() is None, "the host goes on"
+    assert "Traceback" not in idle_host.log()
+
+
 def test_one_takes_no_more_memory_than_it_may_while_it_waits(idle_host: HostUnderTest, index: Index) -> None:
     greedy = "import os\nif os.environ['TRAINING_ID'] == '':\n    KEPT = [b'x' * (64 << 20) for _ in range(40)]\n"
     index.add("greedy", "1.0", {"greedy.py": greedy})

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import os
 import secrets
@@ -22,7 +21,7 @@ from training_runtime.host import sockets
 from training_runtime.host.node import Node
 from training_runtime.host.runs import ending, fabric, script_environment, talk
 from training_runtime.host.runs.journals import journal_size
-from training_runtime.host.runs.launch import GO, Hello, Launch, Ready, to_line
+from training_runtime.host.runs.launch import GO, Hello, Launch, Ready, of_line, to_line
 from training_runtime.host.runs.live import LiveRun, folder_of
 from training_runtime.host.runs.script_environment import Places
 from training_runtime.host.sandbox import levels, rootfs
@@ -110,12 +109,12 @@ def on_gate(node: Node, run: LiveRun, _mask: int) -> None:
         run.gate.flush()
         lines, is_open = run.gate.receive()
         for line in lines:
-            raw = json.loads(line)
+            raw = of_line(line)
             if "pid" in raw and not run.pid:  # once, before any code of people runs in it
                 met(node, run, build(Hello, raw))
             else:
                 open_gate(node, run, build(Ready, raw))
-    except (ProtocolError, ValueError, OSError) as error:
+    except (ProtocolError, OSError) as error:
         _failed(node, run, str(error))
         return
     if run.gate is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -14,7 +13,7 @@ from training_runtime.host import processes
 from training_runtime.host.node import Node
 from training_runtime.host.runs import talk
 from training_runtime.host.runs.journals import has_trained, journal_size, outcome_in_journal
-from training_runtime.host.runs.launch import Ready
+from training_runtime.host.runs.launch import Ready, of_line
 from training_runtime.host.runs.live import LiveRun, being_written, folder_of
 from training_runtime.records import build
 
@@ -155,9 +154,9 @@ def _hear_refusal(run: LiveRun) -> None:
     """A child that cannot be boxed in says why and ends at once: its end may be seen before its words."""
     if run.gate is None:
         return
-    with contextlib.suppress(OSError, ValueError, ProtocolError):
+    with contextlib.suppress(OSError, ProtocolError):
         for line in run.gate.receive()[0]:
-            raw = json.loads(line)
+            raw = of_line(line)
             if "refused" in raw:
                 run.problem = build(Ready, raw).problem
 

@@ -85,6 +85,17 @@ def to_line(record: Launch | Hello | Ready | Ahead | Prepared) -> bytes:
     return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
 
 
+def of_line(line: bytes) -> dict[str, object]:
+    """What a child says, which is not trusted: code of packages may have run in it. Raises ProtocolError."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise ProtocolError(f"{str(raw)[:60]!r} is not an object")
+    return raw
+
+
 def become_driver(gate: socket.socket, listener: socket.socket, shim: socket.socket) -> NoReturn:
     """Never returns: the process ends with the driver's exit code. `shim`: to its parent, which waits to be told of secrets."""
     code = 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import logging
 import os
 import secrets
@@ -25,7 +24,7 @@ from training_runtime.host import sockets
 from training_runtime.host.meter import node_facts
 from training_runtime.host.node import Node
 from training_runtime.host.runs import begin, ending
-from training_runtime.host.runs.launch import Hello, Launch, to_line
+from training_runtime.host.runs.launch import Hello, Launch, of_line, to_line
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sandbox import own_folder
 from training_runtime.host.sandbox.cgroup_values import Most
@@ -137,7 +136,7 @@ class Spares:
             lines, is_open = made.gate.receive()
             for line in lines:
                 self._receive(made, line)
-        except (ProtocolError, ValueError, TypeError, OSError) as error:
+        except (ProtocolError, OSError) as error:
             self._spoil(made.like, f"its spare process failed: {error}")
             return
         if not is_open:
@@ -147,7 +146,7 @@ class Spares:
 
     def _receive(self, made: Spare, line: bytes) -> None:
         if made.hello is None:
-            made.hello = build(Hello, json.loads(line))
+            made.hello = build(Hello, of_line(line))
             saved = made.saved()
             self._node.spares.add(saved)
             self._node.helpers.add(saved.shim)
@@ -158,7 +157,7 @@ class Spares:
             return
         if made.ready:
             raise ProtocolError("it says more than it was asked")
-        prepared = build(Prepared, json.loads(line))
+        prepared = build(Prepared, of_line(line))
         if prepared.problem or spare.has_children(made.saved()):
             raise ProtocolError(prepared.problem or "its packages start processes when they are imported")
         made.enter_ready()
