@@ -28,7 +28,7 @@ from training_runtime.media import Media as Media
 from training_runtime.noted import Noted as Noted
 from training_runtime.noted import Setup as Setup
 from training_runtime.progress import Progress as Progress
-from training_runtime.records import build
+from training_runtime.records import build, words
 
 VERSION, FILE_NAME = 1, "journal.jsonl"
 MAX_LINE_BYTES, MARK_BYTES = 256 * 1024, 256
@@ -271,9 +271,10 @@ def parse(raw: bytes) -> Line:
     if not isinstance(record, dict) or record.pop("v", None) != VERSION:
         raise JournalError("not a record of version 1")
     place = [record.pop(key, None) for key in ("run", "seq", "t")]
-    cls = KINDS.get(str(record.get("kind")))
+    kind = words(record.get("kind"))
+    cls = KINDS.get(kind)
     if cls is None:
-        raise JournalError(f"unknown kind {str(record.get('kind'))[:40]!r}")
+        raise JournalError(f"unknown kind {kind!r}")
     try:
         where = build(_Position, dict(zip(("run", "seq", "t"), place, strict=True)))
         return Line(where.run, where.seq, where.t, _event(cls, _finite_back(record)))

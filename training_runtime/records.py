@@ -55,7 +55,15 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
             return float(raw)
     elif isinstance(kind, type) and isinstance(raw, kind) and (kind is bool or not isinstance(raw, bool)):
         return raw
-    raise ProtocolError(f"{where}: {str(raw)[:60]!r} is not {getattr(kind, '__name__', kind)}")
+    raise ProtocolError(f"{where}: {words(raw)!r} is not {getattr(kind, '__name__', kind)}")
+
+
+def words(raw: object) -> str:
+    """The beginning of it, for an error. What is nested just as deep as could be read may be too deep to be written."""
+    try:
+        return str(raw)[:60]
+    except RecursionError:
+        return f"a {type(raw).__name__}"
 
 
 @functools.cache
@@ -86,7 +94,7 @@ def parse_message(line: str | bytes, kinds: dict[str, type[Any]], *, limit_bytes
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {error}") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise ProtocolError(f"unknown message {str(raw)[:80]!r}")
+        raise ProtocolError(f"unknown message {words(raw)!r}")
     if raw["type"] not in kinds:
-        raise UnknownMessage(f"unknown message {str(raw)[:80]!r}", kind=raw["type"][:80])
+        raise UnknownMessage(f"unknown message {words(raw)!r}", kind=raw["type"][:80])
     return raw, kinds[raw["type"]]

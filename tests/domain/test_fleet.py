@@ -312,6 +312,20 @@ def test_a_run_whose_folder_cannot_be_made_keeps_no_other_waiting(
     assert {seen.run for seen in host.apply(NOW).runs} == {run.pk, other.pk}
 
 
+def test_a_journal_that_is_nested_as_deep_as_can_be_read_keeps_no_other_run_from_its_end(
+    run: TrainingRun, host: cast.Host, project: Project, alice: User
+) -> None:
+    """How deep that is depends on who reads: one of the lines is."""
+    other = cast.run(project, by=alice, now=NOW)
+    scheduling.tick(NOW)
+    host.apply(NOW)
+    line = b'{"v":1,"run":1,"seq":1,"t":1,"kind":"train","metrics":{"loss":%s%s}}\n'
+    (runfiles.make(run) / "journal.jsonl").write_bytes(b"".join(line % (b"[" * deep, b"]" * deep) for deep in range(400, 1000)))
+    cast.write_journal(other, cast.started(), cast.step(1), cast.finished())
+    host.apply(NOW + SECOND, exits={run.pk: 0, other.pk: 0})
+    assert (fresh(run).state, fresh(other).state) == (RunState.COMPLETED, RunState.COMPLETED)
+
+
 def test_a_flood_at_a_runs_end_is_read_in_turns_and_holds_neither_its_slots_nor_its_machine(
     run: TrainingRun, host: cast.Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

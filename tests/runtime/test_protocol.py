@@ -55,6 +55,13 @@ def test_a_malformed_message_is_refused_and_the_error_says_where(line: bytes, co
     assert complaint in str(caught.value)
 
 
+def test_what_is_nested_as_deep_as_can_be_read_is_refused_like_anything_else() -> None:
+    """Reading it and writing it down in an error each go down as deep as it is, from wherever they begin."""
+    for depth in range(300, 1100):
+        with pytest.raises(ProtocolError):
+            protocol.decode(b'{"type":"holding","workers":[{"slot":' + b"[" * depth + b"]" * depth + b',"pid":1,"start_ticks":2}]}')
+
+
 def test_fields_of_a_newer_version_are_left_out_wherever_they_are() -> None:
     line = b'{"type":"members","revision":1,"reason":"r","later":[1],"slots":[{"id":1,"node":"n","index":0,"device":"cpu","rack":"b2"}]}'
     assert protocol.decode(line) == protocol.Members(1, (protocol.SlotRef(1, "n", 0, "cpu"),), "r")

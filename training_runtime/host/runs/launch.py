@@ -31,7 +31,7 @@ from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.spares import ahead
 from training_runtime.host.spares.ahead import Ahead, Imported, Prepared
 from training_runtime.protocol import RunSpec
-from training_runtime.records import build
+from training_runtime.records import build, words
 from training_runtime.variables import CONFIG_JSON
 
 GO = b"go\n"
@@ -92,7 +92,7 @@ def of_line(line: bytes) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise ProtocolError(f"{str(raw)[:60]!r} is not an object")
+        raise ProtocolError(f"{words(raw)!r} is not an object")
     return raw
 
 
