@@ -263,9 +263,12 @@ def slow(puppet: Puppet) -> int:
 
 
 def nonsense(puppet: Puppet) -> int:
-    """Sends what is no message, then a line without end, then claims the process in its arguments as a worker; then behaves."""
+    """Sends what is no message, then a line without end, then claims the process in its arguments as a worker, then that it is itself at
+    work on slots with numbers of thousands of digits; then behaves."""
     stranger = Worker(1, int(puppet.spec.argv[1]), int(puppet.spec.argv[2]))
-    for hostile in (b"hello\n", b"x" * (3 << 20), encode(Holding((stranger,))) + b"{}\n"):
+    me = processes.look(os.getpid())
+    boasts = Holding(tuple(Worker(10**4000 + number, me.pid, me.start_ticks) for number in range(200)))
+    for hostile in (b"hello\n", b"x" * (3 << 20), encode(Holding((stranger,))) + b"{}\n", encode(boasts)):
         connection, _ = puppet.listener.accept()
         connection.settimeout(5)
         connection.recv(4096)  # the host has spoken, so it is listening

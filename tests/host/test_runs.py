@@ -225,6 +225,7 @@ def test_a_driver_that_talks_nonsense_is_cut_off_and_harms_nobody(host: HostUnde
     assert "not of its run" in host.log()
     assert "not JSON" in host.log()
     assert "longer than" in host.log()
+    assert "is no slot" in host.log()
 
 
 def test_what_a_newer_driver_says_is_left_out_with_one_line_and_the_rest_counts(host: HostUnderTest) -> None:

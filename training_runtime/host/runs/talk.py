@@ -23,6 +23,7 @@ from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 1024
+_HIGHEST_SLOT = (1 << 63) - 1  # of the studio's database
 _LONGEST_PAUSE_S = 5.0
 _MOST_PIECES = 32
 
@@ -174,6 +175,8 @@ def _take_holding(node: Node, run: LiveRun, message: Holding) -> None:
     for worker in message.workers:
         if worker in run.workers:
             continue
+        if not 0 <= worker.slot <= _HIGHEST_SLOT:  # what is held is told to the studio, in messages of a bounded length
+            raise ProtocolError(f"{str(worker.slot)[:20]} is no slot")
         if len(run.workers) >= _MAX_WORKERS:  # each costs a descriptor, and it may go on naming others
             raise ProtocolError(f"more than {_MAX_WORKERS} workers")
         watch_worker(node, run, worker)
