@@ -14,7 +14,7 @@ from training_runtime.news import news
 from training_runtime.node import places
 from training_runtime.node.mirror import Append, File, Remove, Replace, decide, is_guests
 from training_runtime.node.reporting import COPIED_BACK, Copy, reported
-from training_runtime.protocol import NodeFacts, Observation, RunObservation, RunSpec, SlotSeen
+from training_runtime.protocol import EnvironmentSeen, NodeFacts, Observation, RunObservation, RunSpec, SlotSeen
 
 FACTS = NodeFacts("beta", 4, 1 << 30, (), "2.13", "user")
 
@@ -99,6 +99,16 @@ def test_one_that_the_host_has_forgotten_is_here_until_its_files_are_there_and_i
 def test_a_run_whose_files_are_on_their_way_here_is_starting():
     (run,) = reported(seen(), copies=[], coming={5: (1, ", 3 of 40 MiB")}).runs
     assert (run.state, run.detail) == ("starting", "its files are being copied to this machine, 3 of 40 MiB")
+
+
+def test_environments_are_told_as_far_as_they_fit_into_a_message_and_the_next_when_those_are_known():
+    built = [EnvironmentSeen(key, 1, "ready", folder=key, lock="x" * 600_000, log="built") for key in "abc"]
+    for known in range(3):
+        left = [replace(each, lock="", log="") if number < known else each for number, each in enumerate(built)]
+        told = reported(replace(seen(), environments=tuple(left)), copies=[], coming={}).environments or ()
+        assert [each.state for each in told] == ["ready"] * (known + 1) + ["building"] * (2 - known)
+        assert told[known].lock
+    assert reported(seen(), copies=[], coming={}).environments is None
 
 
 def test_paths_are_the_same_places_on_two_machines():

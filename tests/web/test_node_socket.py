@@ -10,14 +10,18 @@ import pytest
 from asgiref.sync import sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.utils import timezone
+from websockets.sync.client import connect
 
 from experiments import services
 from experiments.cluster import joining, scheduling, snapshot
 from experiments.live import notify
 from experiments.models import Node, RunState, TrainingRun
 from tests import cast
+from tests.e2e.studio import wait_until
+from tests.web.test_request_limits import Server
 from training_runtime.node.messages import STREAM, Departed, DesiredState, Hello, ObservedState, Welcome, decode, encode
-from training_runtime.protocol import Observation, RunObservation, SlotSeen
+from training_runtime.node.reporting import reported
+from training_runtime.protocol import EnvironmentSeen, Observation, RunObservation, SlotSeen
 from webapp.asgi import application
 from webapp.studio import web
 
@@ -85,3 +89,22 @@ def test_what_a_machine_with_a_thousand_runs_sees_is_taken_in() -> None:
     ]
     said = encode(ObservedState(Observation(revision=1, node=cast.facts("beta"), runs=tuple(runs))))
     assert 1 << 18 < len(said) < web.config().ws_max_size
+
+
+@pytest.mark.parametrize("sizes", [[4 << 20], [100 << 10] * 60])
+def test_a_machine_that_has_built_large_environments_is_heard(secret: str, sizes: list[int]) -> None:
+    """A lock has a hash for each file that a package may come as. Its texts are told until the studio says that it knows them."""
+    built = tuple(
+        EnvironmentSeen(f"{n}", 1, "ready", folder="f" * 40, lock="x" * size, log="é" * (64 << 10)) for n, size in enumerate(sizes)
+    )
+    seen = Observation(revision=1, node=cast.facts("beta"), runs=(), environments=built, folders=())
+    with (
+        Server(app=application) as server,
+        connect(
+            f"ws://127.0.0.1:{server.port}{STREAM}", additional_headers={"Authorization": f"Bearer {secret}"}, compression=None
+        ) as stream,
+    ):
+        stream.send(encode(Hello("id-1", "boot-1")))
+        assert isinstance(decode(stream.recv(10)), Welcome)
+        stream.send(encode(ObservedState(reported(seen, copies=(), coming={}))))
+        wait_until(lambda: Node.objects.filter(name="beta", last_seen_at__isnull=False).exists(), "it is heard", deadline_s=10)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from training_runtime.protocol import Observation, RunObservation
+from training_runtime.protocol import EnvironmentSeen, Observation, RunObservation
 
 COPIED_BACK = "its last files are being copied to the studio"
 ENDING_HERE = "the machine is being ended"
 COPIED_HERE = "its files are being copied to this machine"
+TOLD_NEXT = "what it is made of is told to the studio next"
+TEXT_BYTES = 1 << 20  # of environments in one message
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,21 @@ def reported(
         if run not in there
     ]
     node = dataclasses.replace(seen.node, address=address)
-    return dataclasses.replace(seen, node=node, runs=tuple(sorted(runs, key=lambda run: run.run)))
+    environments = tuple(_environments_that_fit(seen.environments)) if seen.environments is not None else None
+    return dataclasses.replace(seen, node=node, runs=tuple(sorted(runs, key=lambda run: run.run)), environments=environments)
+
+
+def _environments_that_fit(environments: Iterable[EnvironmentSeen]) -> Iterator[EnvironmentSeen]:
+    """Of those that have ended as many as fit into a message with their lists of packages and logs, one at least. The others are still
+    being built, as far as the studio hears, until it knows these."""
+    told = 0
+    for each in environments:
+        size = len(json.dumps((each.lock, each.log))) if each.lock or each.log else 0
+        if size and told and told + size > TEXT_BYTES:
+            yield EnvironmentSeen(each.key, each.attempt, "building", detail=TOLD_NEXT)
+        else:
+            told += size
+            yield each
 
 
 def _reported(run: RunObservation, copy: Copy | None, *, leaving: bool) -> RunObservation:

@@ -25,7 +25,7 @@ from training_runtime import watchdog
 
 HEAD_S = 15.0  # a request's first line and headers have to come in this time
 HEAD_BYTES = 64 << 10
-MESSAGE_BYTES = 1 << 20  # of a socket: what a machine with a thousand runs sees; pages say far less, and are held to that
+MESSAGE_BYTES = 8 << 20  # of a socket: a machine with a thousand runs, or with the longest list of packages; pages are held to far less
 MOST_CONNECTIONS = 4000
 
 
