@@ -136,3 +136,9 @@ def test_models_are_registered_pointed_to_and_fetched_by_name_and_alias(site: Si
     with pytest.raises(MlflowException) as refused:
         victor.set_registered_model_alias("net", "mine", 1)
     assert refused.value.error_code == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("what", ["registered-models/create", "registered-models/get-latest-versions", "model-versions/set-tag"])
+def test_half_a_character_in_a_models_name_is_refused(site: Site, what: str) -> None:
+    said = rb'{"name": "net \ud800", "version": "1", "key": "k", "value": "v"}'
+    assert asked(site, f"/api/2.0/mlflow/{what}", method="POST", body=said) == (400, "INVALID_PARAMETER_VALUE")

@@ -17,6 +17,7 @@ INT64 = 2**63 - 1
 _TESTS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
 _WORDS = re.compile(r"[^a-z0-9]+")
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+\Z")
+_UNKEPT = re.compile(r"[\x00\ud800-\udfff]")  # by a database
 _CONDITION = re.compile(r"""\s*([A-Za-z_]+)\.(`[^`]+`|"[^"]+"|[\w./-]+)\s*(=|!=|<=|>=|<|>|I?LIKE)\s*('[^']*'|"[^"]*"|[-+\w.]+)\s*""", re.I)
 _ORDER = re.compile(r"""\s*([A-Za-z_]+)\.(`[^`]+`|"[^"]+"|[\w./-]+)(?:\s+(ASC|DESC))?\s*""", re.I)
 _KINDS = {"metric": "metrics", "metrics": "metrics", "param": "params", "params": "params", "parameters": "params"}
@@ -136,6 +137,13 @@ def refuse(says: str) -> NoReturn:
 
 
 def text(said: Mapping[str, Any], key: str, *, default: str | None = None) -> str:
+    value = _any_text(said, key, default=default)
+    if _UNKEPT.search(value):
+        refuse(f"{key} has a character that cannot be kept: a NUL, or half of one.")
+    return value
+
+
+def _any_text(said: Mapping[str, Any], key: str, *, default: str | None) -> str:
     value = said.get(key, default)
     if not isinstance(value, str) or (not value and default is None):
         refuse(f"{key} is missing, or is no text.")
@@ -152,7 +160,7 @@ def name(said: Mapping[str, Any]) -> str:
 
 def value(said: Mapping[str, Any]) -> str:
     """Of a parameter or a tag; what is too long is cut, as the client asks of its server (MLFLOW_TRUNCATE_LONG_VALUES)."""
-    clean = text(said, "value", default="").replace("\0", "").encode(errors="replace").decode()
+    clean = _any_text(said, "value", default="").replace("\0", "").encode(errors="replace").decode()
     return clean if len(clean) <= LONGEST_VALUE else f"{clean[: LONGEST_VALUE - 3]}..."
 
 
