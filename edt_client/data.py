@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from edt_client import operations
+from edt_client import operations, packing
 from edt_client.calls import Call, Operation
 from edt_client.errors import ClientError, Refused
 from edt_client.operations import pages
@@ -85,6 +85,7 @@ def _files(folder: Path) -> tuple[list[Path], list[dict[str, Any]]]:
     if not paths:
         raise ClientError(f"{folder} has no files to upload.")
     said = [{"path": path.relative_to(folder).as_posix() if folder.is_dir() else path.name, "size": path.stat().st_size} for path in paths]
+    packing.check_names((str(each["path"]) for each in said), "upload a folder without it")
     return paths, said
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,7 @@ def pack(folder: Path) -> Packed:
     if not folder.is_dir():
         raise ClientError(f"{folder} is no folder: name the one with your code, or . for this one.")
     found = sorted(_files(folder))
+    check_names(found, "name it in .edtignore")
     sizes = {path: (folder / path).stat().st_size for path in found}
     _check(folder, sizes)
     out = io.BytesIO()
@@ -60,6 +61,16 @@ def pack(folder: Path) -> Packed:
             info.compress_type = zipfile.ZIP_DEFLATED
             target.writestr(info, (folder / path).read_bytes())
     return Packed(folder.name or "code", out.getvalue(), tuple(found), sum(sizes.values()))
+
+
+def check_names(paths: Iterable[str], otherwise: str) -> None:
+    """Raises ClientError for the first that is no text: nothing that is sent can say it. `otherwise`: what to do, but for another name."""
+    for path in paths:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            raise ClientError(f"{shown} has a name that is no text (UTF-8): rename it, or {otherwise}.") from None
 
 
 def _check(folder: Path, sizes: dict[str, int]) -> None:
@@ -79,7 +90,7 @@ def _files(folder: Path) -> Iterator[str]:
     for at, folders, names in os.walk(folder):
         here = Path(at).relative_to(folder).as_posix()
         here = "" if here == "." else f"{here}/"
-        lines = [line for name in IGNORE_FILES if name in names for line in (Path(at) / name).read_text(errors="replace").splitlines()]
+        lines = [line for path in _rules_in(at, names) for line in path.read_text(errors="replace").splitlines()]
         if lines:
             rules[here] = pathspec.GitIgnoreSpec.from_lines(lines)
         folders[:] = sorted(each for each in folders if each not in NEVER and not _ignored(rules, f"{here}{each}/"))
@@ -87,6 +98,10 @@ def _files(folder: Path) -> Iterator[str]:
             path = Path(at) / name
             if name not in NEVER and path.is_file() and not path.is_symlink() and not _ignored(rules, here + name):
                 yield here + name
+
+
+def _rules_in(folder: str, names: list[str]) -> list[Path]:
+    return [Path(folder, name) for name in IGNORE_FILES if name in names and not Path(folder, name).is_symlink()]
 
 
 def _ignored(rules: dict[str, pathspec.GitIgnoreSpec], path: str) -> bool:

@@ -83,3 +83,7 @@ def main(words: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read it has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+    except OSError as error:  # a full disk, a file of somebody else
+        what = f"{error.filename}: " if error.filename is not None else ""
+        sys.stderr.write(f"{what}{error.strerror or error}.\n")
+        return 1

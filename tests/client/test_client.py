@@ -316,3 +316,14 @@ def test_a_token_from_the_browser_is_kept_once_the_studio_knows_it(serve: Serve,
     monkeypatch.setattr("sys.stdin", io.StringIO("edt_wrong\n"))
     assert main(["login", refusing, "--token-stdin"]) == 1
     assert credentials.named({"XDG_CONFIG_HOME": str(tmp_path)}) == Studio(url, "edt_pasted")
+
+
+def test_what_the_machine_refuses_is_said_in_a_line(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, _ = serve(say(200, b'{"username": "alice"}'))
+    (tmp_path / "gone").symlink_to("nowhere")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "gone"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("edt_pasted\n"))
+    assert main(["login", url, "--token-stdin"]) == 1
+    assert capsys.readouterr().err == f"{tmp_path / 'gone'}: File exists.\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_client import packing
+from edt_client import data, packing
 from edt_client.errors import ClientError
 
 FILES = {
@@ -101,3 +101,21 @@ def test_the_script_that_is_meant(files: tuple[str, ...], script: str) -> None:
         return
     with pytest.raises(ClientError, match=r"Say which script to run: edt run \. a\.py"):
         packing.script_of(files)
+
+
+def test_a_file_whose_name_is_no_text_is_named_and_one_may_leave_it_out(folder: Path) -> None:
+    (folder / os.fsdecode(b"caf\xe9.txt")).touch()
+    with pytest.raises(ClientError, match=r"caf\\xe9\.txt has a name that is no text .*\.edtignore"):
+        packing.pack(folder)
+    with pytest.raises(ClientError, match=r"caf\\xe9\.txt has a name that is no text"):
+        next(data.upload(1, "digits", folder))
+    (folder / ".edtignore").write_text("caf*\n")
+    assert "main.py" in names(packing.pack(folder))
+
+
+def test_rules_behind_a_link_are_none_as_for_git(folder: Path) -> None:
+    (folder / "net" / ".edtignore").symlink_to("nowhere")
+    (folder / "sub").mkdir()
+    (folder / "sub" / ".gitignore").symlink_to("../.gitignore")
+    (folder / "sub" / "b.log").touch()
+    assert "net/layers.py" in names(packing.pack(folder))
