@@ -120,8 +120,9 @@ def test_a_wrong_argument_gets_one_clear_sentence(arguments: list[str], message:
 def test_a_wrong_setting_gets_one_clear_sentence(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         settings.parse(["--home", str(tmp_path), "--node", "a"], {"EDT_SANDBOX": "maybe"})
-    with pytest.raises(SystemExit):
-        settings.parse(["--home", str(tmp_path), "--node", "a"], {"EDT_MAX_RESTARTS": "many"})
+    for name, said in (("EDT_MAX_RESTARTS", "many"), ("EDT_MAX_RESTARTS", "inf"), ("EDT_STOP_GRACE_S", "nan"), ("EDT_RUN_DISK", "1e400")):
+        with pytest.raises(SystemExit):
+            settings.parse(["--home", str(tmp_path), "--node", "a"], {name: said})
 
 
 def test_the_host_imports_nothing_but_the_standard_library() -> None:

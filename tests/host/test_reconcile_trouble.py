@@ -52,6 +52,16 @@ def test_a_crash_is_answered_at_once_and_the_next_ones_after_growing_pauses() ->
     assert 0 < pauses[0] < pauses[1]
 
 
+@pytest.mark.parametrize("remote", [False, True])
+def test_one_that_may_crash_a_thousand_times_may(remote: bool) -> None:
+    rules = dataclasses.replace(RULES, max_restarts=1000)
+    crashed = seen("ended", exit_code=-9, ended_at=100.0, restarts=600, remote=remote)
+    wanted = {7: dataclasses.replace(wish(1)[7], spec=dataclasses.replace(wish(1)[7].spec, remote=remote))}
+    waiting = decide(wanted, crashed, now=100.0, rules=rules)
+    assert waiting == Decision((), 100.0 + (rules.agent_longest_pause_s if remote else rules.restart_longest_pause_s))
+    assert isinstance(decide(wanted, crashed, now=200.0, rules=rules).actions[0], Start)
+
+
 def test_a_driver_that_has_run_for_long_begins_to_count_its_crashes_anew() -> None:
     often = seen("ended", exit_code=-9, attempt=9, restarts=3, ended_at=50.0, lived_s=600.0)
     assert goes_on(often[7], RULES)

@@ -239,7 +239,7 @@ def _begin_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules) -> S
     if facts.exit_code == LOST:
         pause_s, why, losses = rules.restart_pause_s * 2**losses, "there was no room on its disk", losses + 1
     else:
-        pause_s, restarts = rules.restart_pause_s * 4**restarts if restarts else 0.0, restarts + 1
+        pause_s, restarts = rules.restart_pause_s * 4 ** min(restarts, 16) if restarts else 0.0, restarts + 1
         why = f"{ended_how(facts.exit_code)}; restart {restarts} of {rules.max_restarts}"
     due = facts.ended_at + min(pause_s, rules.restart_longest_pause_s)
     return due if now < due else Start(facts.run, facts.attempt + 1, restarts, why, min(losses, 16))
@@ -262,7 +262,7 @@ def _begin_agent_again(wish: WantedRun, facts: SeenRun, now: float, rules: Rules
     elif facts.exit_code == 0:  # the training is over, which the studio will hear; should it still want slots here, it gets them
         pause_s, why = rules.agent_longest_pause_s, "slots here are still wanted"
     else:
-        pause_s, restarts = rules.agent_pause_s * 4 ** (restarts + 1), restarts + 1
+        pause_s, restarts = rules.agent_pause_s * 4 ** (min(restarts, 16) + 1), restarts + 1
         why = f"{ended_how(facts.exit_code, 'agent')}; restart {restarts} of {rules.max_restarts}"
     due = facts.ended_at + min(pause_s, rules.agent_longest_pause_s)
     return due if now < due else Start(facts.run, facts.attempt, restarts, why, min(losses, 16))

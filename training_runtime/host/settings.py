@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -268,7 +269,9 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
     try:
         value = float(raw) if raw else default
     except ValueError:
-        raise ValueError(f"{name}={raw!r} is not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{name}={raw!r} is not a number")
     if value < 0:
         raise ValueError(f"{name}={raw} must not be negative")
     return value
