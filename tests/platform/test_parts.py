@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -104,6 +105,21 @@ def test_a_log_that_is_rotated_goes_on_at_its_start(tmp_path: Path) -> None:
     assert tail.new_lines() == ["after"]
     assert path.read_text() == "after\n"
     assert (tmp_path / "web.log.1").read_text() == "x" * 200 + "\n"
+
+
+def test_a_terminal_that_has_not_all_characters_shows_the_line_all_the_same(tmp_path: Path) -> None:
+    """Of a locale such as pl_PL.ISO-8859-2; the studio's own loop shows it, and would end."""
+    (tmp_path / "log").mkdir()
+    shown = io.BytesIO()
+    terminal = Terminal(tmp_path, ("web",), out=io.TextIOWrapper(shown, "latin-1"))
+    log.path_of(tmp_path, "web").write_text("\N{SNOWMAN} of Łukasz\n")
+    terminal.show_new()
+    terminal.say("\udce9 cannot be read")
+    assert shown.getvalue().decode("latin-1").splitlines() == [
+        "web     | \\u2603 of \\u0141ukasz",
+        "studio  | \\udce9 cannot be read",
+    ]
+    assert log.last_lines(tmp_path, "studio")[0].endswith("\\udce9 cannot be read")
 
 
 def test_control_characters_in_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

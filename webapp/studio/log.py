@@ -7,6 +7,7 @@ start). A line written between the copy and the cut is lost; that is the price o
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -82,12 +83,14 @@ class Terminal:
 
     def __post_init__(self) -> None:
         self._tails = {name: Tail(path_of(self.home, name)) for name in self.names}
+        if isinstance(self.out, io.TextIOWrapper):
+            self.out.reconfigure(errors="backslashreplace")  # a character that this terminal has not
         self._colour = self.out.isatty() and "NO_COLOR" not in os.environ
 
     def say(self, sentence: str) -> None:
         """A sentence of the studio itself, on the terminal and in studio.log, if that can be written to."""
         with contextlib.suppress(OSError), open_for(self.home, "studio") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n".encode())
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n".encode(errors="backslashreplace"))
         self._print([self._line("studio", 0, sentence)] if self.show else [])
 
     def show_new(self) -> None:
