@@ -34,6 +34,7 @@ from training_runtime.unknown_messages import LeftOut
 log = logging.getLogger(__name__)
 WANTED_SHARE = 0.3  # of a lease, after which it is renewed
 HELLO_S = 30.0
+RETRY_S = 1.0  # of what could not be taken in
 GONE, TOO_LATE = 4401, 4408
 T = TypeVar("T")
 OVER = Refused("This machine has joined anew since, or its token is over.", final=True)
@@ -191,6 +192,9 @@ class NodeSocket(AsyncWebsocketConsumer):
                 await self._refuse(Refused(str(error)))
             except (DatabaseError, OSError) as error:
                 log.warning("What node %s has seen cannot be taken in now: %s", name, error)
+                await asyncio.sleep(RETRY_S)
+                self.latest, self.grown = self.latest or seen, grown | self.grown  # journals and a last word are said once
+                self.news.set()
             except Exception:  # as above
                 log.exception("What node %s has seen could not be taken in.", name)
 

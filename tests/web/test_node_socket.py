@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from channels.testing import WebsocketCommunicator
+from django.db import OperationalError
 from django.utils import timezone
 from websockets.sync.client import connect
 
 from experiments import services
-from experiments.cluster import joining, scheduling, snapshot
+from experiments.cluster import joining, leases, scheduling, snapshot
 from experiments.live import notify
 from experiments.models import Node, RunState, TrainingRun
 from tests import cast
@@ -108,3 +109,24 @@ def test_a_machine_that_has_built_large_environments_is_heard(secret: str, sizes
         assert isinstance(decode(stream.recv(10)), Welcome)
         stream.send(encode(ObservedState(reported(seen, copies=(), coming={}))))
         wait_until(lambda: Node.objects.filter(name="beta", last_seen_at__isnull=False).exists(), "it is heard", deadline_s=10)
+
+
+def test_the_last_word_of_a_machine_is_taken_in_when_the_database_is_there_again(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_leave, failures = leases.take_leave, []
+
+    def locked_once(name: str, **said: Any) -> int:
+        if not failures:
+            failures.append(name)
+            raise OperationalError("database is locked")
+        return take_leave(name, **said)
+
+    monkeypatch.setattr(leases, "take_leave", locked_once)
+    headers = {"Authorization": f"Bearer {secret}"}
+    with Server(app=application) as server, connect(f"ws://127.0.0.1:{server.port}{STREAM}", additional_headers=headers) as stream:
+        stream.send(encode(Hello("id-1", "boot-1")))
+        assert isinstance(decode(stream.recv(10)), Welcome)
+        stream.send(encode(ObservedState(Observation(revision=1, node=cast.facts("beta"), runs=()))))
+        wait_until(lambda: Node.objects.filter(name="beta", last_seen_at__isnull=False).exists(), "it is heard", deadline_s=10)
+        stream.send(encode(Departed()))
+        wait_until(lambda: Node.objects.get(name="beta").left_at is not None, "it has left", deadline_s=10)
+    assert failures == ["beta"]
