@@ -48,7 +48,7 @@ LONGER_FUNCTIONS = {
 
 # What the web side may know of the runtime.
 RUNTIME_FACE = ("training_runtime.scheduling", "training_runtime.host.client", "training_runtime.journal", "training_runtime.protocol")
-RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.news", "training_runtime.records")
+RUNTIME_FACE += ("training_runtime.journal_writer", "training_runtime.log_rotation", "training_runtime.news", "training_runtime.records")
 RUNTIME_FACE += (
     "training_runtime.gpu_health",
     "training_runtime.gpu_memory",

@@ -13,6 +13,7 @@ from tests import groups
 from tests.e2e.studio import wait_until
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client, processes
+from training_runtime.log_rotation import LIMIT_BYTES
 from training_runtime.node.host_process import HostProcess
 from training_runtime.node.settings import Settings
 
@@ -73,3 +74,12 @@ def test_a_host_in_order_ends_with_its_link(make: Make, tmp_path: Path) -> None:
     wait_until(lambda: host_of(tmp_path), "it has started")
     assert made.end(patience_s=20)
     assert host_of(tmp_path) == 0
+
+
+def test_what_a_host_has_said_does_not_fill_the_disk(make: Make, tmp_path: Path) -> None:
+    """A script can have it say something many times a second, for weeks."""
+    (tmp_path / "host.log").write_bytes(b"x" * (LIMIT_BYTES + 1))
+    make()
+    wait_until(lambda: host_of(tmp_path), "it has started")
+    assert (tmp_path / "host.log").stat().st_size < LIMIT_BYTES
+    assert (tmp_path / "host.log.1").stat().st_size == LIMIT_BYTES + 1

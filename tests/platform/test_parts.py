@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from training_runtime.host import settings as host_settings
+from training_runtime.log_rotation import rotate
 from webapp.studio import checks, launch, log
 from webapp.studio.checks import Refusal
 from webapp.studio.log import Tail, Terminal
@@ -98,8 +99,8 @@ def test_a_log_that_is_rotated_goes_on_at_its_start(tmp_path: Path) -> None:
         writer.write("x" * 200 + "\n")
         writer.flush()
         tail = Tail(path)
-        assert not log.rotate(path, limit_bytes=1000)
-        assert log.rotate(path, limit_bytes=100)
+        assert not rotate(path, limit_bytes=1000)
+        assert rotate(path, limit_bytes=100)
         writer.write("after\n")
         writer.flush()
     assert tail.new_lines() == ["after"]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.disk import small_disk
 from training_runtime.host.processes import look
+from training_runtime.log_rotation import rotate
 from training_runtime.version_skew import ProtocolVersion
 from webapp.studio import log, own_machine
 from webapp.studio.checks import Refusal
@@ -56,7 +57,7 @@ def test_one_that_ends_with_the_studio_starts_on_a_full_disk_too_and_the_studio_
             assert child.alive()
             log.Terminal(disk.folder, (), out=out).say("web has ended unexpectedly")
             assert "web has ended unexpectedly" in out.getvalue()
-            assert not log.rotate(disk.folder / "log" / "studio.log", limit_bytes=10)
+            assert not rotate(disk.folder / "log" / "studio.log", limit_bytes=10)
             assert (disk.folder / "log" / "studio.log").stat().st_size >= 100
         finally:
             child.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from training_runtime.errors import HostUnavailable
 from training_runtime.host import client, processes
 from training_runtime.host.client import OtherVersion
+from training_runtime.log_rotation import rotate
 from training_runtime.node.settings import TOKEN, Settings
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ ASKING_S = 2 * ANSWER_S + 1.0
 STEADY_S = 60.0
 SILENT_S = 30.0  # as long as the studio waits for its own processes
 PAUSES_S = (0.5, 1.0, 2.0, 5.0, 15.0)
+ROTATE_S = 60.0
 
 
 class HostProcess(threading.Thread):
@@ -39,10 +42,14 @@ class HostProcess(threading.Thread):
         self._ending = threading.Event()
 
     def run(self) -> None:
-        failures, asked = 0, -LOOK_S
+        failures, asked, rotated = 0, -LOOK_S, -ROTATE_S
         began = heard = time.monotonic()
         while not self._ending.wait(TURN_S):
             now = time.monotonic()
+            if now > rotated + ROTATE_S:
+                rotated = now
+                with contextlib.suppress(OSError):  # none has written yet
+                    rotate(self._log)
             if self._process is not None and self._process.poll() is not None:
                 failures = 0 if now > began + STEADY_S else failures + 1
                 log.warning("the node host has ended (exit code %s), it is started again; see %s", self._process.returncode, self._log)

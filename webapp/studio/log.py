@@ -1,15 +1,10 @@
-"""The logs in EDT_HOME/log: every process writes straight to its own file, so that none depends on a reader; this shows the new lines.
-
-Rotation is simple: a file over the limit is copied to NAME.log.1 and cut to nothing (it is open for appending, so its writer goes on at the
-start). A line written between the copy and the cut is lost; that is the price of needing nothing from the writer.
-"""
+"""The logs in EDT_HOME/log: every process writes straight to its own file, so that none depends on a reader; this shows the new lines."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterable
@@ -17,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TextIO
 
-LIMIT_BYTES = 16 << 20
+from training_runtime.log_rotation import rotate
+
 LONGEST_PIECE = 1 << 20
 COLOURS = (36, 32, 33, 35, 34)
 
@@ -29,20 +25,6 @@ def path_of(home: Path, name: str) -> Path:
 def open_for(home: Path, name: str) -> IO[bytes]:
     """The file that a process writes to, appended to and private to this user."""
     return open(path_of(home, name), "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
-
-
-def rotate(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Whether it was; a disk without room for the copy lets it grow."""
-    if path.stat().st_size <= limit_bytes:
-        return False
-    older = path.with_suffix(".log.1")
-    try:
-        shutil.copyfile(path, older)
-    except OSError:
-        older.unlink(missing_ok=True)
-        return False
-    os.truncate(path, 0)
-    return True
 
 
 @dataclass
