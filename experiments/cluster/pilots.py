@@ -248,11 +248,10 @@ def _ask_back(row: Pilot, provider: Provider, *, hurry: bool) -> None:
 
 def _cancel_strangers(found: Mapping[str, Lease], provider: Provider) -> None:
     """Allocations with a name of this studio's which it knows nothing of: its database was put back from a copy, or a pool is gone."""
-    there = [lease for lease in found.values() if lease.name.startswith(_prefix()) and lease.standing in ("waiting", "running")]
-    numbers = {lease.name.rsplit("-", 1)[-1]: lease for lease in there}
-    known = set(map(str, Pilot.objects.filter(pk__in=[n for n in numbers if n.isdigit()], phase__in=LIVE).values_list("pk", flat=True)))
-    for number, lease in numbers.items():
-        if number not in known:
+    prefix = _prefix()
+    known = {f"{prefix}{node}-{pk}" for node, pk in Pilot.objects.filter(phase__in=LIVE).values_list("node_name", "pk")}
+    for lease in found.values():
+        if lease.name.startswith(prefix) and lease.name not in known and lease.standing in ("waiting", "running"):
             log.warning("Job %s (%s) is a pilot that this studio knows nothing of: it is ended.", lease.id, lease.name)
             try:
                 provider.release(lease.id, begun=lease.standing == "running", hurry=False)

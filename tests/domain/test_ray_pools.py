@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -138,6 +139,20 @@ def test_an_engine_that_keeps_silent_holds_one_thread_and_no_more(monkeypatch: p
         first.result(20)
     tasks.hold_capacity()
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 30])
+def test_a_job_that_somebody_gave_a_pilots_name_and_no_number_keeps_nothing_from_being_decided(
+    dashboard: Dashboard, pool: PilotPool, waiting: TrainingRun, number: str
+) -> None:
+    """Anybody who reaches the dashboard may submit one, and sees there what pilots are called."""
+    pilots.look(NOW)
+    strange = pilots.name_of(only()).rpartition("-")[0] + f"-{number}"
+    dashboard.jobs[strange] = answer(strange, "RUNNING", "Job is currently running.")
+    pilots.look(NOW + 5 * SECOND)
+    assert only().phase == "waiting"
+    assert PilotPool.objects.get().looked_at == NOW + 5 * SECOND
+    assert [path for _, path, _ in dashboard.asked if path.endswith("/stop")] == [f"/api/jobs/{quote(strange)}/stop"]
 
 
 def test_what_is_given_back_or_unknown_is_stopped(dashboard: Dashboard, pool: PilotPool, waiting: TrainingRun, dora: User) -> None:
