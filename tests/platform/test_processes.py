@@ -65,6 +65,27 @@ def test_one_that_ends_with_the_studio_starts_on_a_full_disk_too_and_the_studio_
                 child.popen.wait()
 
 
+def test_one_that_cannot_be_told_what_it_needs_is_not_started(tmp_path: Path) -> None:
+    """A link without a token, while the database is away, would wait for it until somebody looks whether it hangs."""
+    for name in ("log", "run"):
+        (tmp_path / name).mkdir()
+
+    def is_away() -> bytes:
+        raise Refusal("The database cannot be used.")
+
+    before = psutil.Process().children()
+    child = Child(Program("link", (sys.executable, "-c", "input()"), {}, tmp_path, standard_input=is_away), tmp_path)
+    try:
+        with pytest.raises(Refusal):
+            child.start()
+        assert psutil.Process().children() == before
+        assert not child.alive()
+    finally:
+        if child.popen is not None:
+            child.kill()
+            child.popen.wait()
+
+
 @pytest.mark.parametrize(
     ("left", "taken_over"),
     [

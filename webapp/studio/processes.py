@@ -67,14 +67,15 @@ class Child:
     def start(self) -> None:
         program = self.program
         main = forked.loaded(program.load) if program.load is not None else None
+        said = program.standard_input() if program.standard_input is not None else b""  # where there is none nothing is started
         with log.open_for(self.home, self.name) as output:
             self.popen = self._executed(output) if main is None else self._forked(main, output)
         self.process = look(self.popen.pid)
         assert self.process is not None, "a child that is not reaped has an entry in /proc"
         self._write_down()
-        if program.standard_input and isinstance(self.popen, subprocess.Popen) and self.popen.stdin:
+        if isinstance(self.popen, subprocess.Popen) and self.popen.stdin:
             with contextlib.suppress(BrokenPipeError):
-                self.popen.stdin.write(program.standard_input())
+                self.popen.stdin.write(said)
                 self.popen.stdin.close()
 
     def _executed(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
