@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk import small_disk
 from training_runtime import journal, journal_writer
 from training_runtime.host.meter import node_facts
 from training_runtime.host.runs import fabric
@@ -112,3 +113,15 @@ def test_the_environment_gets_the_command_edt(tmp_path: Path, monkeypatch: pytes
     root = Path(fabric.__file__).resolve().parents[2]
     done = subprocess.run([tmp_path / "edt", "login", "--help"], env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False)
     assert (done.returncode, "--ca-cert FILE" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_host_whose_first_start_found_the_disk_full_has_an_identity_in_the_end(tmp_path: Path) -> None:
+    """An empty one is no host's: the studio could not tell two machines of one name apart."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        disk.fill()
+        with pytest.raises(OSError, match="No space left"):
+            node_facts.identity(disk.folder)
+        disk.make_room()
+        made = node_facts.identity(disk.folder)
+        assert len(made) == 32
+        assert node_facts.identity(disk.folder) == made

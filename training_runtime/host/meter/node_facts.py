@@ -53,9 +53,13 @@ def _stands_on() -> tuple[str, str]:
 def identity(folder: Path) -> str:
     """Of the host in this folder: made at its first start, the same ever since."""
     path = folder / "identity"
-    with contextlib.suppress(FileExistsError), open(path, "x") as file:
-        file.write(secrets.token_hex(16))
-    return path.read_text().strip()
+    with contextlib.suppress(FileNotFoundError):
+        if known := path.read_text().strip():
+            return known
+    beside = path.with_suffix(".new")
+    beside.write_text(secrets.token_hex(16))
+    beside.replace(path)  # whole or not at all: there may be no room
+    return path.read_text()
 
 
 def memory_bytes(which: str = "MemTotal") -> int:
