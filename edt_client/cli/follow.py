@@ -69,7 +69,8 @@ class Followed:
         if event.type == "log":
             said, name = event.data, str(event.data.get("topic", "")).removeprefix(f"log-{self.run.facts.id}-")
             if int(said.get("size", 0)) < self.offsets.get(name, 0) and not said.get("text"):
-                self.offsets[name] = int(said["size"])  # a long one was cut: it goes on from there
+                self.offsets[name] = int(said["size"])
+                self._note("The middle of a log that had become too long was left out; it goes on from there.")
             else:
                 self._log(name, str(said.get("text", "")), int(said.get("begin", 0)), int(said.get("end", 0)))
         elif event.type == "points":

@@ -187,7 +187,9 @@ def test_a_log_whose_middle_was_left_out_goes_on_from_where_it_was_cut(capsys: p
             yield Event("completed", {})
 
     follow.Followed(Cut("elastic", {"driver": "one\nfour\nfive\n"}, {}), as_json=False).to_the_end()  # type: ignore[arg-type]
-    assert capsys.readouterr().out == "one\ntwo\nthree\nfour\nfive\n"
+    out, said = capsys.readouterr()
+    assert out == "one\ntwo\nthree\nfour\nfive\n"
+    assert "The middle of a log that had become too long was left out" in said
 
 
 def test_of_other_runs_the_driver_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
