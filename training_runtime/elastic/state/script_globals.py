@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from training_runtime.elastic.state import learned
-from training_runtime.elastic.state.generators import function_behind
 from training_runtime.elastic.state.pickling import is_users_module
+from training_runtime.elastic.state.references import function_behind
 
 LEAST_BYTES = 1 << 20  # that are looked after even of a small model
 _NUMBER_BYTES = 8
