@@ -1,25 +1,30 @@
 """Whether this script computes the same from the same: looked at before the training, and while it goes on.
 
 Before: a child of the first worker loads the first batch twice and computes the first engine twice, another one in between, as a worker
-that has several goes from one to the next. A child, because all that the script's functions do besides computing (counting their calls,
-say) ends with it. It runs while nothing else does, so files that the dataset holds
+that has several goes from one to the next; it loads the first batch once more as that of another epoch, which a child of its own does that
+has loaded nothing before. It looks at what computing changes of what callbacks and hooks go by. A child, because all that the script's
+functions do besides computing (counting their calls, say) ends with it. It runs while nothing else does, so files that the dataset holds
 open are nobody else's meanwhile. Not for compiled models, for which it would take minutes, for GPUs, where the child would need a context
 of its own, and for large states, unless EDT_VERIFY=1; EDT_VERIFY=0 leaves it out everywhere.
 
-Later: operations of which torch says that they add in any order, and generators of the script's own that were drawn from.
+Later: operations of which torch says that they add in any order, generators of the script's own that were drawn from, and what callbacks
+change of that by which batches are loaded.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import re
 import select
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -31,12 +36,17 @@ from training_runtime.elastic.keras import kind
 from training_runtime.elastic.processes.process_handles import die_with_parent
 from training_runtime.elastic.state import capture, digest
 from training_runtime.elastic.state.generators import Watched
+from training_runtime.elastic.state.used_values import UsedValues
 from training_runtime.elastic.worker.buffers import Numbers
 from training_runtime.elastic.worker.compute import Compute, is_compiled
 
 LIMIT_S = 10.0  # for which the training waits for the child
 LARGE_BYTES = 1 << 30
 LOADED_TWICE = "the same samples, loaded twice, were not the same"
+CACHED = (
+    "samples that had been loaded before were not what they are when they are loaded for the first time: what a dataset keeps of random "
+    "numbers or of its first use is known to the process alone that loaded it. Keep what is not random (a decoded picture), and draw anew"
+)
 COMPUTED_TWICE = "the same batch, computed twice, gave different gradients"
 KEEPS = (
     "a batch gave other gradients after another one had been computed: what the script keeps from batch to batch must be a buffer or a "
@@ -46,6 +56,18 @@ WRITES = (
     "computing a batch changed parameters, which is known to the worker alone that computed it: make what forward writes a buffer, and "
     "change parameters in a hook of the optimizer (nn.Embedding(max_norm=...) changes them in forward)"
 )
+MEASURED = (
+    "the metric {} gave another value for the same batch after another one had been measured: what it keeps from batch to batch is known "
+    "to the worker alone that measured it. Have it give the value of its batch; the mean over all of them is made here"
+)
+TELLS = (
+    "computing a batch changes {}, which callbacks or hooks use: each worker knows what its own batches made of it. Keep it as a buffer or "
+    "a number of a module of the model or of the loss, which are the first batch's everywhere, or have the callback compute it"
+)
+RELOADS = (
+    "a callback changes {}, by which samples are loaded: batches that were loaded ahead and workers that join later do not know. Have it "
+    "change a number of the model instead, and make in forward what depends on it"
+)
 ANY_KERNELS = "EDT_DETERMINISTIC=0 lets the GPU use kernels that add in any order"
 _SAID = re.compile(r"(\S+) does not have a deterministic implementation|operation is not deterministic because it uses (\w+)")
 
@@ -54,7 +76,7 @@ class Exactness:
     """What a worker has seen of it. `tell` is called with reasons why not, and whether the first engine was computed twice."""
 
     def __init__(self, job: Job, tell: Callable[[list[str], bool], None]) -> None:
-        self._watched, self._tell = Watched(parts_of(job)), tell
+        self._job, self._watched, self._tell = job, Watched(parts_of(job)), tell
         self._drawn: list[str] = []
 
     def begin(self, found: list[str] | None, *, on_device: bool) -> None:
@@ -70,13 +92,38 @@ class Exactness:
             self._drawn = drawn
             self._tell(reason_of(drawn), False)
 
+    @contextmanager
+    def callbacks(self) -> Iterator[None]:
+        """Around the script's callbacks between epochs."""
+        if not self._job.user_callbacks:
+            yield
+            return
+        values = UsedValues(loaded_by(self._job), known=self._job.live.modules(), caches=False)
+        yield
+        if changed := values.changed():
+            self._tell([RELOADS.format(_joined(changed))], False)
+
+
+def loaded_by(job: Job) -> Mapping[str, object]:
+    """By what samples are loaded, as `parts_of` has it."""
+    return {"the training dataset": job.train_set, "the test dataset": job.test_set, "fn_batch_collate": job.collate}
+
+
+def told_by(job: Job) -> Mapping[str, object]:
+    """What may go by what computing has left, besides what is computed next: callbacks, hooks of the optimizer and schedulers."""
+    hooks = (*job.optimizer._optimizer_step_pre_hooks.values(), *job.optimizer._optimizer_step_post_hooks.values())
+    named = [(type(each).__name__, each) for each in (*job.user_callbacks, *job.schedulers)]
+    return {**{f"{name} {i + 1}" if name in dict(named[:i]) else name: each for i, (name, each) in enumerate(named)}, "a hook": hooks}
+
+
+def _joined(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
+
 
 def parts_of(job: Job) -> Mapping[str, object]:
     """What of a script is computed with, by the names that its author gave or knows."""
     return {
-        "the training dataset": job.train_set,
-        "the test dataset": job.test_set,
-        "fn_batch_collate": job.collate,
+        **loaded_by(job),
         "the model": job.model,
         "the loss": job.loss,
         "fn_step_train": job.train_function,
@@ -153,14 +200,39 @@ def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
     """Load the first engine's batch twice and compute it twice, here; another one in between."""
     watched = Watched(parts_of(job))
     first, other = _tasks(job, shape)
+    fresh = _fresh(job, first)
     batch = load_task(job, first, devices=device.type != "cpu")
     found = []
     if digest.of(batch) != digest.of(load_task(job, first, devices=device.type != "cpu")):
         found.append(LOADED_TWICE)
+    elif fresh is not None and job.epochs > 1 and digest.of(load_task(job, _later(first))) != fresh:
+        found.append(CACHED)
     capture.move(job.live, device)
     job.model.train()
     found += _computed_apart(Compute(job, shape, device), job, (first, batch), (other, load_task(job, other, devices=device.type != "cpu")))
     return found + reason_of(watched.drawn())
+
+
+def _later(task: Task) -> Task:
+    """The same samples in the next epoch."""
+    return Task(task.purpose, (1, *task.place[1:]), task.indices)
+
+
+def _fresh(job: Job, task: Task) -> int | None:
+    """What these samples are in the next epoch to a process that has loaded nothing before; None where that could not be found out."""
+    ours, theirs = os.pipe()
+    parent, pid = os.getpid(), os.fork()
+    if not pid:
+        try:
+            die_with_parent(parent)
+            os.write(theirs, b"%d." % digest.of(load_task(job, _later(task))))
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        raw = answer.read()
+    os.waitpid(pid, 0)
+    return int(raw[:-1]) if raw.endswith(b".") else None
 
 
 def _tasks(job: Job, shape: RunPlan) -> tuple[Task, Task]:
@@ -176,8 +248,9 @@ def _computed_apart(compute: Compute, job: Job, first: tuple[Task, Any], other: 
     modules = job.live.modules()
     kept, numbers = [b.clone() for b in job.live.buffers()], Numbers(modules)
     start, held = numbers.now(), digest.of(job.live.parameters())
+    used = UsedValues(told_by(job), known=job.live.named().values())
 
-    def computed(task: Task, batch: Any) -> int:
+    def computed(task: Task, batch: Any) -> _Computed:
         with torch.no_grad():
             for b, old in zip(job.live.buffers(), kept, strict=False):  # forward may make one that was not there
                 b.copy_(old)
@@ -185,23 +258,35 @@ def _computed_apart(compute: Compute, job: Job, first: tuple[Task, Any], other: 
         return _computed(compute, job, task, copy.deepcopy(batch))
 
     before = computed(*first)
+    changed = used.changed()
     if digest.of(job.live.parameters()) != held:
         return [WRITES]
     computed(*other)
-    if computed(*first) == before:
-        return []
+    after = computed(*first)
+    found = [TELLS.format(_joined(changed))] if changed else []
+    if after.gradients == before.gradients:
+        names = [name for name, a, b in zip(job.metric_names()[1:], before.metrics, after.metrics, strict=False) if a != b]
+        return [*found, *([MEASURED.format(_joined(names))] if names else [])]
     attributes = [(vars(module), dict(vars(module))) for module in modules]
     with capture.unchanged(job.live):
         before = computed(*first)
         for mine, old in attributes:
             mine.update(old)
-    return [KEEPS if computed(*first) == before else COMPUTED_TWICE]
+    return [*found, KEEPS if computed(*first).gradients == before.gradients else COMPUTED_TWICE]
 
 
-def _computed(compute: Compute, job: Job, task: Task, batch: Any) -> int:
-    """A digest of loss and gradients."""
+@dataclass(frozen=True)
+class _Computed:
+    """What came of a batch: a digest of loss and gradients, and what the metrics said."""
+
+    gradients: int
+    metrics: tuple[float, ...]
+
+
+def _computed(compute: Compute, job: Job, task: Task, batch: Any) -> _Computed:
     parameters = job.live.parameters()
     for p in parameters:
         p.grad = None
     figures = compute.train(task.place, batch, len(task.indices), 1.0)
-    return digest.of([float(figures.loss), [p.grad for p in parameters]])
+    said = tuple(math.nan if math.isnan(value) else value for value in figures.vector()[3:])
+    return _Computed(digest.of([float(figures.loss), [p.grad for p in parameters]]), said)

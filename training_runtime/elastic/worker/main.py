@@ -130,7 +130,7 @@ class Worker(Stepping):
         self.job.model.train()
         self.whole = False
         self.sharding.open()
-        with self._excused():
+        with self._excused(), self.exactness.callbacks():
             self.hooks.epoch_begin(unit.epoch)
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
@@ -150,7 +150,7 @@ class Worker(Stepping):
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "end"))
         self.whole = False
         self.sharding.open()
-        with self._excused():
+        with self._excused(), self.exactness.callbacks():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
