@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from training_runtime.elastic.data import streams
 from training_runtime.elastic.data.loading import Task, load_task
 from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
@@ -83,7 +84,11 @@ class Exactness:
         """`found`: what `look_twice` has; None: it was not asked, or could not tell."""
         watch_warnings(lambda reason: self._tell([reason], False))
         any_kernels = on_device and os.environ.get("EDT_DETERMINISTIC") == "0"
-        self._tell([*(found or ()), *([ANY_KERNELS] if any_kernels else ())], found is not None)
+        self._tell([*(found or ()), *([ANY_KERNELS] if any_kernels else ())], found is not None and self._job.begin is None)
+
+    def tell(self, reasons: list[str]) -> None:
+        """What others have seen."""
+        self._tell(reasons, False)
 
     def look(self) -> None:
         """Now and then."""
@@ -101,7 +106,7 @@ class Exactness:
         values = UsedValues(loaded_by(self._job), known=self._job.live.modules(), caches=False)
         yield
         if changed := values.changed():
-            self._tell([RELOADS.format(_joined(changed))], False)
+            self._tell([RELOADS.format(joined(changed))], False)
 
 
 def loaded_by(job: Job) -> Mapping[str, object]:
@@ -116,7 +121,8 @@ def told_by(job: Job) -> Mapping[str, object]:
     return {**{f"{name} {i + 1}" if name in dict(named[:i]) else name: each for i, (name, each) in enumerate(named)}, "a hook": hooks}
 
 
-def _joined(names: list[str]) -> str:
+def joined(names: list[str]) -> str:
+    """For people."""
     return ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
 
 
@@ -153,9 +159,9 @@ def watch_warnings(tell: Callable[[str], None]) -> None:
 
 
 def is_worth_it(job: Job, *, on_device: bool) -> bool:
-    """Whether the first engine is to be computed twice."""
+    """Whether the first engine is to be computed twice, or loaded where the body of a script's loop computes, which cannot be run ahead."""
     wanted = os.environ.get("EDT_VERIFY", "")
-    if wanted == "0" or job.begin is not None or threading.active_count() > 1 or kind.is_tensorflow_imported():
+    if wanted == "0" or isinstance(job.train_set, streams.Stream) or threading.active_count() > 1 or kind.is_tensorflow_imported():
         return False
     held = [*job.live.parameters(), *job.live.buffers()]
     return wanted == "1" or not (on_device or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
@@ -207,6 +213,8 @@ def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
         found.append(LOADED_TWICE)
     elif fresh is not None and job.epochs > 1 and digest.of(load_task(job, _later(first))) != fresh:
         found.append(CACHED)
+    if job.begin is not None:
+        return found + reason_of(watched.drawn())
     capture.move(job.live, device)
     job.model.train()
     found += _computed_apart(Compute(job, shape, device), job, (first, batch), (other, load_task(job, other, devices=device.type != "cpu")))
@@ -263,10 +271,10 @@ def _computed_apart(compute: Compute, job: Job, first: tuple[Task, Any], other: 
         return [WRITES]
     computed(*other)
     after = computed(*first)
-    found = [TELLS.format(_joined(changed))] if changed else []
+    found = [TELLS.format(joined(changed))] if changed else []
     if after.gradients == before.gradients:
         names = [name for name, a, b in zip(job.metric_names()[1:], before.metrics, after.metrics, strict=False) if a != b]
-        return [*found, *([MEASURED.format(_joined(names))] if names else [])]
+        return [*found, *([MEASURED.format(joined(names))] if names else [])]
     attributes = [(vars(module), dict(vars(module))) for module in modules]
     with capture.unchanged(job.live):
         before = computed(*first)

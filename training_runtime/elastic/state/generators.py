@@ -12,7 +12,7 @@ import random
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
@@ -21,19 +21,19 @@ from training_runtime.elastic.state.references import Reference
 
 
 class Watched:
-    """The generators that can be reached from `roots` (a name for people -> an object)."""
+    """The generators that can be reached from `roots` (a name for people -> an object), but for what `known` objects hold."""
 
-    def __init__(self, roots: Mapping[str, object]) -> None:
-        self._found = [(name, each, _state(each)) for name, each in generators(roots)]
+    def __init__(self, roots: Mapping[str, object], *, known: Iterable[object] = ()) -> None:
+        self._found = [(name, each, _state(each)) for name, each in generators(roots, known)]
 
     def drawn(self) -> list[str]:
         """Where those are that have been drawn from since they were found."""
         return [name for name, each, state in self._found if _state(each) != state]
 
 
-def generators(roots: Mapping[str, object]) -> list[Reference]:
+def generators(roots: Mapping[str, object], known: Iterable[object] = ()) -> list[Reference]:
     """Each once, by the shortest way to it."""
-    shared, seen = {id(each) for each in _shared()}, set[int]()
+    shared, seen = {id(each) for each in _shared()}, {id(each) for each in known}
     found: list[Reference] = []
     waiting = deque[Reference](roots.items())
     for _ in range(references.MOST_OBJECTS):

@@ -4,6 +4,7 @@ in the script's words.
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import types
@@ -16,6 +17,8 @@ import torch
 
 MOST_OBJECTS = 50_000  # on one walk
 MOST_OF_ONE = 1_000  # entries of one container that are looked at
+
+GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")  # what refers to a global name
 
 Reference = tuple[str, Any]  # where it is, in the script's words, and what is there
 
@@ -59,17 +62,19 @@ def _used(name: str, function: Callable[..., Any]) -> Iterator[Reference]:
     yield from ((name, each) for each in function.__defaults__ or ())
     if not is_users(sys.modules.get(function.__module__ or "")):
         return
-    names = list(_names(function.__code__))
+    names = dict(_names(function.__code__))
     for key in names:
         value = function.__globals__.get(key)
         if isinstance(value, types.ModuleType) and is_users(value):
             yield from ((f"{name}: {key}.{inner}", vars(value)[inner]) for inner in names if inner in vars(value))
-        else:
+        elif names[key] and key in function.__globals__:
             yield f"{name}: {key}", value
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _names(code: types.CodeType) -> Iterator[tuple[str, bool]]:
+    """Each name in it and in the functions in it, and at last whether it is a global one: it may be an attribute's."""
+    yield from ((name, False) for name in code.co_names)
+    yield from ((each.argval, True) for each in dis.get_instructions(code) if each.opname in GLOBAL)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from _names(inner)

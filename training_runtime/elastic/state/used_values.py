@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
 
 from training_runtime.elastic.state import digest, references
@@ -23,6 +24,7 @@ LARGE_BYTES = 1 << 20  # of a tensor or array from which on it is not read: that
 _SCALARS = (bool, int, float, complex, str, bytes)
 _COLLECTIONS = (list, tuple, set, frozenset, deque)
 _CODE = (partial, types.FunctionType, types.MethodType)
+_REGISTERED = ("_parameters", "_buffers", "_modules")  # of a module: by the names that its author knows
 _Mark = tuple[str, int, int]  # its type, its length where it has one, a hash of the plain part
 
 
@@ -31,12 +33,12 @@ class UsedValues:
     dictionary that has become more is a cache, and so is a name that was None."""
 
     def __init__(self, roots: Mapping[str, object], *, known: Iterable[object] = (), caches: bool = True) -> None:
-        self._roots, self._known, self._caches = dict(roots), list(known), caches
-        self._held = self._marks()
+        self.roots, self._known, self._caches = dict(roots), list(known), caches
+        self._held = self._marks(self.roots)
 
-    def changed(self) -> list[str]:
-        """Where those are that are not what they were when they were found."""
-        now = self._marks()
+    def changed(self, roots: Mapping[str, object] | None = None) -> list[str]:
+        """Where those are that are not what they were when they were found; by these `roots` where names have got other values."""
+        now = self._marks(self.roots if roots is None else roots)
         return [name for name, mark in self._held.items() if name in now and self._differs(mark, now[name])]
 
     def _differs(self, before: _Mark, now: _Mark) -> bool:
@@ -44,11 +46,11 @@ class UsedValues:
             return False
         return self._caches or not (before[0] == "NoneType" or (before[0] == now[0] == "dict" and now[1] > before[1]))
 
-    def _marks(self) -> dict[str, _Mark]:
+    def _marks(self, roots: Mapping[str, object]) -> dict[str, _Mark]:
         """Of each, by the shortest way to it."""
         found: dict[str, _Mark] = {}
         seen = {id(each) for each in self._known}
-        waiting = deque[references.Reference](self._roots.items())
+        waiting = deque[references.Reference](roots.items())
         for _ in range(references.MOST_OBJECTS):
             if not waiting:
                 break
@@ -66,19 +68,28 @@ def _mark(value: Any) -> _Mark | None:
     """None for what is more than plain."""
     kind = type(value).__name__
     if value is None or isinstance(value, _SCALARS):
-        return kind, 0, hash(repr(value))
+        return kind, 0, _hash(value)
     if isinstance(value, torch.Tensor):
-        return kind, value.numel(), value._version if _bytes(value) > LARGE_BYTES else digest.of(value.detach())
+        return None if is_lazy(value) else (kind, value.numel(), _content(value))
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
-        return kind, value.size, 0 if _bytes(value) > LARGE_BYTES else hash(value.tobytes())
+        return kind, value.size, 0 if value.nbytes > LARGE_BYTES else hash(value.tobytes())
     if isinstance(value, (dict, *_COLLECTIONS)):
         items = references.some(value.items() if isinstance(value, dict) else value)
-        return "dict" if isinstance(value, dict) else kind, len(value), hash(repr([each for each in items if _is_plain(each)]))
+        return "dict" if isinstance(value, dict) else kind, len(value), hash(tuple(map(_hash, filter(_is_plain, items))))
     return None
 
 
-def _bytes(value: Any) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else int(value.nbytes)
+def _hash(plain: Any) -> int:
+    """Of a scalar, or of a pair of them. The same for one NaN and another."""
+    if isinstance(plain, tuple):
+        return hash(tuple(map(_hash, plain)))
+    return hash(plain) if isinstance(plain, (str, bytes)) else hash(repr(plain))
+
+
+def _content(t: torch.Tensor) -> int:
+    if t.is_inference() or t.layout != torch.strided or t.is_quantized or t.is_nested:
+        return 0
+    return t._version if t.device.type == "meta" or t.numel() * t.element_size() > LARGE_BYTES else digest.of(t.detach())
 
 
 def _is_plain(item: Any) -> bool:
@@ -98,6 +109,11 @@ def _parts(name: str, value: Any) -> Iterator[references.Reference]:
     if isinstance(value, type):
         found = ((f"{name}.{key}", references.function_behind(each)) for key, each in references.some(vars(value).items()))
         yield from (each for each in found if not each[0].rpartition(".")[2].startswith("__") or callable(each[1]))
+        return
+    if isinstance(value, nn.Module):
+        for key, each in vars(value).items():
+            in_it = each.items() if key in _REGISTERED else ((key, each),)
+            yield from ((f"{name}.{inner}", part) for inner, part in in_it)
         return
     is_collection = isinstance(value, (dict, *_COLLECTIONS))
     yield from (each for each in references.parts(name, value) if not (is_collection and isinstance(each[1], _SCALARS)))

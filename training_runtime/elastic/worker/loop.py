@@ -30,6 +30,7 @@ from training_runtime.elastic.state import capture
 from training_runtime.elastic.state.registered import Registered
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.loop_step import NO_UPDATE, OUTSIDE, TOO_EARLY, Batch, Step
+from training_runtime.elastic.worker.loop_watch import LoopWatch
 from training_runtime.elastic.worker.main import Worker, fail
 from training_runtime.elastic.worker.stepping import Doing
 from training_runtime.errors import UserError
@@ -87,6 +88,7 @@ class LoopWorker(Worker):
         self.ended: dict[str, int] = job.registered["ended"].given["by script"]  # type: ignore[attr-defined]
         self._lines: list[reports.LoggedLine] = []
         self._logged = reports.Logged(0, ())
+        self.watch = LoopWatch(job, self.exactness.tell)
         self._number = 0  # of the step whose body is run
 
     def _is_alone(self, _sizes: tuple[int, ...]) -> bool:
@@ -136,7 +138,9 @@ class LoopWorker(Worker):
         self._lines, self._number = [], unit.step
         self.seed(unit, BEGINS)
         self.segment.set(self.worker_id, EXCUSED, 1)
+        self.watch.begin_step(is_last_of_epoch=step.is_last_of_epoch)
         yield step
+        self.watch.end_step()
         if not step._updated:
             self.refuse(NO_UPDATE if step._summed else TOO_EARLY.format("update()"))
         self.segment.set(self.worker_id, EXCUSED, 0)
@@ -171,6 +175,7 @@ class LoopWorker(Worker):
     def parts(self, step: Step) -> Iterator[Batch]:
         """The batches of this worker's parts, and those of who dies; then the sum over all parts. Where this worker is needed no more its
         process ends in here: the rest of the body is not its to run."""
+        self.watch.begin_batches()
         self.segment.set(self.worker_id, EXCUSED, 0)
         with self._or_exit():
             while not step._summed:
@@ -186,6 +191,7 @@ class LoopWorker(Worker):
                     self._read(doing)
                 doing.reduce.take_buffers()
             self.whole = False
+            self.watch.end_batches()
             self.seed(doing.unit, "optimizer")
             self.segment.set(self.worker_id, EXCUSED, 1)
 
