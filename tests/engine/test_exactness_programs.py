@@ -61,6 +61,50 @@ def test_noise_that_hooks_of_the_optimizer_draw_is_the_same_on_every_worker(comp
     )
 
 
+NORMED = """
+model = nn.Sequential(nn.BatchNorm2d(3), model)
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+"""
+WITH_BUFFERS = {
+    "an average with the model's statistics": """
+        average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+        def hook(*_):
+            average.update_parameters(model)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 / (1 + float(average.module[0].running_mean.abs().sum()))
+        optimizer.register_step_post_hook(hook)
+        """,
+    "gradients by statistics": """
+        def hook(*_):
+            for p in model.parameters():
+                p.grad.mul_(1 + float(model[0].running_mean.abs().sum()))
+        optimizer.register_step_pre_hook(hook)
+        """,
+    "a number that forward has left": """
+        class Keeps(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.level = 0.0
+            def forward(self, x):
+                self.level = float(x.detach().mean())
+                return x
+        model = nn.Sequential(Keeps(), model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer.register_step_post_hook(lambda *_: optimizer.param_groups[0].update(lr=0.1 + 0.01 * model[0].level))
+        """,
+    "a hook that changes them": """
+        optimizer.register_step_post_hook(lambda *_: model[0].running_mean.mul_(0.9).add_(model[1][4].bias.detach().sum()))
+        model.eval = lambda: model
+        model[0].register_forward_hook(lambda module, args, out: out + 0.1 * module.running_mean[:, None, None])
+        """,
+}
+
+
+@pytest.mark.parametrize("kept", WITH_BUFFERS)
+def test_hooks_of_the_optimizer_see_the_buffers_that_all_workers_have(compared, kept):
+    compared(textwrap.dedent(NORMED) + textwrap.dedent(WITH_BUFFERS[kept]), (0, 1), (0, 1, 2), samples=73)
+
+
 OWN_STEPS = {
     "clips": """
         def step(model, data, eva, train_loader, fn_args):

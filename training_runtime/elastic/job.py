@@ -132,6 +132,13 @@ class Job:
         return self.engines > (2 if self.train_function is None else 1)
 
     @property
+    def has_own_step(self) -> bool:
+        """Whether code of the script is run in the optimizer's step."""
+        one = self.optimizer
+        hooks = one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks
+        return bool(hooks) or not type(one).__module__.startswith("torch.optim")
+
+    @property
     def in_studio(self) -> bool:
         return self.config.in_studio
 

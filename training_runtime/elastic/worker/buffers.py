@@ -121,6 +121,10 @@ class SharedBuffers:
         self._found.cast(self._dtypes)
         self._is_snapshot_fresh = False
 
+    def outdate_snapshot(self) -> None:
+        """The script may have changed buffers since they were taken, the same on every worker."""
+        self._is_snapshot_fresh = False
+
     def ensure_snapshot(self) -> None:
         """Before a step that may be dropped, or that has several engines, and before anything else that may touch the buffers."""
         if not self._is_snapshot_fresh:
@@ -150,7 +154,7 @@ class SharedBuffers:
             raise UserError(OTHER_SHAPE.format(name, type(self._modules[i]).__name__, was, found))
 
     def receive_broadcast(self, parity: int, *, alone: bool) -> None:
-        """At the end of the step: everyone takes those of engine 0."""
+        """When gradients are added up: everyone takes those of engine 0."""
         if self._on_device and not alone:
             self._packed.copy_(self._shared[parity])
         self._found.cast(self._dtypes)

@@ -90,19 +90,21 @@ class Worker(Stepping):
         doing = self._begin_step(unit)
         doing.metrics = [self._engine(doing, m) for m in doing.mine]
         self._sum(doing)
+        self.whole = False
+        doing.reduce.take_buffers()  # hooks of the optimizer may read them: an average of the model has its statistics, too
         self.compute.seed((unit.epoch, unit.index, 0), "optimizer")  # it, or a hook of it, may draw: noise, stochastic rounding
         self._optimize(doing)
         doing.reduce.check()
         self.exchange.drop()
         if not doing.reduce.several:
             self._read(doing)  # not before: a device has more to do by now, while this process waits for it
-        doing.reduce.take_buffers()
+        if self.job.has_own_step:
+            self.buffers.outdate_snapshot()
         self._end_step(doing)
 
     def _optimize(self, doing: Doing) -> None:
         """The optimizer's step, of all parameters or of those that are this worker's to step."""
         all_shares = doing.shared_out and self._step_share(doing)
-        self.whole = False
         if all_shares:
             self.sharding.load_step(doing.unit.step)
         else:

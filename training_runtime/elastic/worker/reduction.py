@@ -64,7 +64,7 @@ class OwnGradients:
         """After the optimizer's step. Raises UserError where it has changed what is not its own."""
 
     def take_buffers(self) -> None:
-        """After the step: those that the next one begins with."""
+        """Before the optimizer's step: those that the next step begins with."""
         self._buffers.advance_alone()
 
 
