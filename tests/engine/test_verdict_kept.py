@@ -51,6 +51,63 @@ def test_a_metric_that_adds_up_over_batches_is_named_and_one_that_gives_its_batc
     assert said.startswith("the metric AddsUp gave another value for the same batch after another one had been measured")
 
 
+BEST = """
+class Best:
+    best = 0
+    def __call__(self, outputs, targets):
+        Best.best += not model.training
+        return Best.best
+"""
+KEPT_LOSS = """
+seen = []
+def kept(outputs, targets):
+    if not model.training:
+        seen.append(1)
+    return nn.functional.cross_entropy(outputs, targets) * (1 + len(seen))
+"""
+TESTED = {
+    "a metric": (BEST, "nn.functional.cross_entropy, optimizer, metrics=[Best()])", "the metric Best gave another value"),
+    "a loss": (KEPT_LOSS, "kept, optimizer)", "the same test batch gave another loss"),
+}
+
+
+@pytest.mark.parametrize("kept", TESTED)
+def test_what_is_kept_from_test_batch_to_test_batch_is_found_out(start, kept):
+    top, arguments, reason = TESTED[kept]
+    script = SMALL.replace("model = nn.Sequential(", top + "model = nn.Sequential(")
+    (said,) = verdict(finished(start, script.replace("nn.functional.cross_entropy, optimizer)", arguments), *SHORT)).reasons
+    assert said.startswith(reason)
+
+
+def test_a_test_dataset_that_keeps_the_noise_of_a_samples_first_use_is_found_out(start):
+    script = SMALL.replace("class Noisy", KEPT_TESTS + "class Noisy").replace("Noisy(61, 2)", "Kept(61)")
+    (said,) = verdict(finished(start, script, *SHORT)).reasons
+    assert said.startswith("samples that had been loaded before were not what they are when they are loaded for the first time")
+
+
+KEPT_TESTS = """
+class Kept(torch.utils.data.Dataset):
+    def __init__(self, count):
+        self.count, self.kept = count, {}
+    def __len__(self):
+        return self.count
+    def __getitem__(self, i):
+        return self.kept.setdefault(i, torch.randn(1, 8, 8).to(dtype)), i % 2
+"""
+
+
+def test_what_tests_leave_for_callbacks_is_found_out(start):
+    lines = ("val = {'loss': 0.0}", "val['loss'] += 0.0 if model.training else loss.item()", "val['loss']")
+    (said,) = verdict(finished(start, with_callback(READS.format(*lines), "Reads", "cross_entropy"), *SHORT, slots=(0,))).reasons
+    assert said.startswith("computing batches changes Reads.on_epoch_end: val, which callbacks or hooks use")
+
+
+def test_a_metric_that_is_no_number_is_not_held_against_a_script(start):
+    arguments = "nn.functional.cross_entropy, optimizer, metrics=[lambda outputs, targets: float('nan')])"
+    script = SMALL.replace("nn.functional.cross_entropy, optimizer)", arguments)
+    assert verdict(finished(start, script, *SHORT, slots=(0,))).reasons == ()
+
+
 TELLS = {
     "a dictionary": ("stats = {'sum': 0.0}", "stats['sum'] += loss.item()", "stats['sum']", "Reads.on_epoch_end: stats"),
     "a list": ("losses = []", "losses.append(loss.item())", "losses[-1]", "Reads.on_epoch_end: losses"),
@@ -91,7 +148,7 @@ def with_callback(top: str, callback: str, loss: str = "nn.functional.cross_entr
 def test_what_a_loss_leaves_for_callbacks_is_found_out(start, kept):
     *made, name = TELLS[kept]
     (said,) = verdict(finished(start, with_callback(READS.format(*made), "Reads", "cross_entropy"), *SHORT, slots=(0,))).reasons
-    assert said.startswith(f"computing a batch changes {name}, which callbacks or hooks use")
+    assert said.startswith(f"computing batches changes {name}, which callbacks or hooks use")
 
 
 def test_what_a_loss_leaves_for_nobody_is_not_held_against_a_script(start):

@@ -1,68 +1,25 @@
-"""Whether this script computes the same from the same: looked at before the training, and while it goes on.
+"""Whether this script computes the same from the same: what is seen of it while the training goes on. Before it there is a look of its own
+(see `look`).
 
-Before: a child of the first worker loads the first batch twice and computes the first engine twice, another one in between, as a worker
-that has several goes from one to the next; it loads the first batch once more as that of another epoch, which a child of its own does that
-has loaded nothing before. It looks at what computing changes of what callbacks and hooks go by. A child, because all that the script's
-functions do besides computing (counting their calls, say) ends with it. It runs while nothing else does, so files that the dataset holds
-open are nobody else's meanwhile. Not for compiled models, for which it would take minutes, for GPUs, where the child would need a context
-of its own, and for large states, unless EDT_VERIFY=1; EDT_VERIFY=0 leaves it out everywhere.
-
-Later: operations of which torch says that they add in any order, generators of the script's own that were drawn from, and what callbacks
-change of that by which batches are loaded.
+Seen are operations of which torch says that they add in any order, generators of the script's own that were drawn from, what callbacks
+change of that by which batches are loaded, and what test batches change of that by which callbacks go.
 """
 
 from __future__ import annotations
 
-import copy
-import json
-import math
 import os
 import re
-import select
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import torch
-
-from training_runtime.elastic.data import streams
-from training_runtime.elastic.data.loading import Task, load_task
-from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
-from training_runtime.elastic.keras import kind
-from training_runtime.elastic.processes.process_handles import die_with_parent
-from training_runtime.elastic.state import capture, digest
 from training_runtime.elastic.state.generators import Watched
 from training_runtime.elastic.state.used_values import UsedValues
-from training_runtime.elastic.worker.buffers import Numbers
-from training_runtime.elastic.worker.compute import Compute, is_compiled
 
-LIMIT_S = 10.0  # for which the training waits for the child
-LARGE_BYTES = 1 << 30
-LOADED_TWICE = "the same samples, loaded twice, were not the same"
-CACHED = (
-    "samples that had been loaded before were not what they are when they are loaded for the first time: what a dataset keeps of random "
-    "numbers or of its first use is known to the process alone that loaded it. Keep what is not random (a decoded picture), and draw anew"
-)
-COMPUTED_TWICE = "the same batch, computed twice, gave different gradients"
-KEEPS = (
-    "a batch gave other gradients after another one had been computed: what the script keeps from batch to batch must be a buffer or a "
-    "number of a module from the start, else it is known to the worker alone that computed the batch"
-)
-WRITES = (
-    "computing a batch changed parameters, which is known to the worker alone that computed it: make what forward writes a buffer, and "
-    "change parameters in a hook of the optimizer (nn.Embedding(max_norm=...) changes them in forward)"
-)
-MEASURED = (
-    "the metric {} gave another value for the same batch after another one had been measured: what it keeps from batch to batch is known "
-    "to the worker alone that measured it. Have it give the value of its batch; the mean over all of them is made here"
-)
 TELLS = (
-    "computing a batch changes {}, which callbacks or hooks use: each worker knows what its own batches made of it. Keep it as a buffer or "
+    "computing batches changes {}, which callbacks or hooks use: each worker knows what its own batches made of it. Keep it as a buffer or "
     "a number of a module of the model or of the loss, which are the first batch's everywhere, or have the callback compute it"
 )
 RELOADS = (
@@ -79,6 +36,7 @@ class Exactness:
     def __init__(self, job: Job, tell: Callable[[list[str], bool], None]) -> None:
         self._job, self._watched, self._tell = job, Watched(parts_of(job)), tell
         self._drawn: list[str] = []
+        self._tested = False
 
     def begin(self, found: list[str] | None, *, on_device: bool) -> None:
         """`found`: what `look_twice` has; None: it was not asked, or could not tell."""
@@ -107,6 +65,18 @@ class Exactness:
         yield
         if changed := values.changed():
             self._tell([RELOADS.format(joined(changed))], False)
+
+    @contextmanager
+    def tests(self) -> Iterator[None]:
+        """Around the first validation that comes to its end."""
+        if self._tested:
+            yield
+            return
+        values = UsedValues(told_by(self._job), known=self._job.live.named().values())
+        yield
+        self._tested = True
+        if changed := values.changed():
+            self._tell([TELLS.format(joined(changed))], False)
 
 
 def loaded_by(job: Job) -> Mapping[str, object]:
@@ -156,145 +126,3 @@ def watch_warnings(tell: Callable[[str], None]) -> None:
     warnings.showwarning = showwarning
     for text in (r".*does not have a deterministic implementation", r".*is not deterministic because"):
         warnings.filterwarnings("default", message=text)  # whatever the script has them do
-
-
-def is_worth_it(job: Job, *, on_device: bool) -> bool:
-    """Whether the first engine is to be computed twice, or loaded where the body of a script's loop computes, which cannot be run ahead."""
-    wanted = os.environ.get("EDT_VERIFY", "")
-    if wanted == "0" or isinstance(job.train_set, streams.Stream) or threading.active_count() > 1 or kind.is_tensorflow_imported():
-        return False
-    held = [*job.live.parameters(), *job.live.buffers()]
-    return wanted == "1" or not (on_device or is_compiled(job.model) or sum(t.numel() * t.element_size() for t in held) > LARGE_BYTES)
-
-
-def look_twice(job: Job, shape: RunPlan, device: torch.device) -> list[str] | None:
-    """What was not the same twice; None where that could not be found out. Before anything in this process has touched a device."""
-    ours, theirs = os.pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if not pid:
-        _child(job, shape, device, parent, theirs)
-    os.close(theirs)
-    try:
-        return _answer(ours)
-    finally:
-        os.close(ours)
-        os.kill(pid, signal.SIGKILL)  # not reaped yet
-        os.waitpid(pid, 0)
-
-
-def _answer(pipe: int) -> list[str] | None:
-    raw = b""
-    while select.select([pipe], [], [], LIMIT_S)[0] and (part := os.read(pipe, 1 << 16)):
-        raw += part
-    return json.loads(raw) if raw.endswith(b"]") else None
-
-
-def _child(job: Job, shape: RunPlan, device: torch.device, parent: int, pipe: int) -> NoReturn:
-    """What the script prints here it will print again."""
-    try:
-        die_with_parent(parent)
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        os.write(pipe, json.dumps(differences(job, shape, device)).encode())
-    finally:
-        os._exit(0)  # what went wrong will go wrong again, where it is told
-
-
-def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
-    """Load the first engine's batch twice and compute it twice, here; another one in between."""
-    watched = Watched(parts_of(job))
-    first, other = _tasks(job, shape)
-    fresh = _fresh(job, first)
-    batch = load_task(job, first, devices=device.type != "cpu")
-    found = []
-    if digest.of(batch) != digest.of(load_task(job, first, devices=device.type != "cpu")):
-        found.append(LOADED_TWICE)
-    elif fresh is not None and job.epochs > 1 and digest.of(load_task(job, _later(first))) != fresh:
-        found.append(CACHED)
-    if job.begin is not None:
-        return found + reason_of(watched.drawn())
-    capture.move(job.live, device)
-    job.model.train()
-    found += _computed_apart(Compute(job, shape, device), job, (first, batch), (other, load_task(job, other, devices=device.type != "cpu")))
-    return found + reason_of(watched.drawn())
-
-
-def _later(task: Task) -> Task:
-    """The same samples in the next epoch."""
-    return Task(task.purpose, (1, *task.place[1:]), task.indices)
-
-
-def _fresh(job: Job, task: Task) -> int | None:
-    """What these samples are in the next epoch to a process that has loaded nothing before; None where that could not be found out."""
-    ours, theirs = os.pipe()
-    parent, pid = os.getpid(), os.fork()
-    if not pid:
-        try:
-            die_with_parent(parent)
-            os.write(theirs, b"%d." % digest.of(load_task(job, _later(task))))
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as answer:
-        raw = answer.read()
-    os.waitpid(pid, 0)
-    return int(raw[:-1]) if raw.endswith(b".") else None
-
-
-def _tasks(job: Job, shape: RunPlan) -> tuple[Task, Task]:
-    """Two batches of one size; of a data set that has no more the same one twice."""
-    count = shape.sizes(0)[0]
-    places = tuple(job.order(shape, 0)[range(min(2 * count, shape.samples))])
-    return Task("load", (0, 0, 0), places[:count]), Task("load", (0, 0, 1), places[-count:])
-
-
-def _computed_apart(compute: Compute, job: Job, first: tuple[Task, Any], other: tuple[Task, Any]) -> list[str]:
-    """Why what comes of the first batch depends on what was computed before. Buffers and numbers of modules are set back as the engine sets
-    them back for each batch, and nothing else."""
-    modules = job.live.modules()
-    kept, numbers = [b.clone() for b in job.live.buffers()], Numbers(modules)
-    start, held = numbers.now(), digest.of(job.live.parameters())
-    used = UsedValues(told_by(job), known=job.live.named().values())
-
-    def computed(task: Task, batch: Any) -> _Computed:
-        with torch.no_grad():
-            for b, old in zip(job.live.buffers(), kept, strict=False):  # forward may make one that was not there
-                b.copy_(old)
-        numbers.become(start)
-        return _computed(compute, job, task, copy.deepcopy(batch))
-
-    before = computed(*first)
-    changed = used.changed()
-    if digest.of(job.live.parameters()) != held:
-        return [WRITES]
-    computed(*other)
-    after = computed(*first)
-    found = [TELLS.format(joined(changed))] if changed else []
-    if after.gradients == before.gradients:
-        names = [name for name, a, b in zip(job.metric_names()[1:], before.metrics, after.metrics, strict=False) if a != b]
-        return [*found, *([MEASURED.format(joined(names))] if names else [])]
-    attributes = [(vars(module), dict(vars(module))) for module in modules]
-    with capture.unchanged(job.live):
-        before = computed(*first)
-        for mine, old in attributes:
-            mine.update(old)
-    return [*found, KEEPS if computed(*first).gradients == before.gradients else COMPUTED_TWICE]
-
-
-@dataclass(frozen=True)
-class _Computed:
-    """What came of a batch: a digest of loss and gradients, and what the metrics said."""
-
-    gradients: int
-    metrics: tuple[float, ...]
-
-
-def _computed(compute: Compute, job: Job, task: Task, batch: Any) -> _Computed:
-    parameters = job.live.parameters()
-    for p in parameters:
-        p.grad = None
-    figures = compute.train(task.place, batch, len(task.indices), 1.0)
-    said = tuple(math.nan if math.isnan(value) else value for value in figures.vector()[3:])
-    return _Computed(digest.of([float(figures.loss), [p.grad for p in parameters]]), said)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from training_runtime import storage
-from training_runtime.elastic import verify
+from training_runtime.elastic import look, verify
 from training_runtime.elastic.comm.group import SLICE_S, Reconfigured
 from training_runtime.elastic.comm.segment import BUSY_POSITION, CLOSED, RETIRED, RING_WRITTEN, STATE, STATE_LEFT, Segment
 from training_runtime.elastic.data.loading import Feed
@@ -38,8 +38,8 @@ class Worker(Stepping):
 
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
-        twice = context.worker_id == 0 and context.begin == 0 and verify.is_worth_it(job, on_device=context.on_device)
-        found = verify.look_twice(job, shape, context.device()) if twice else None
+        twice = context.worker_id == 0 and context.begin == 0 and look.is_worth_it(job, on_device=context.on_device)
+        found = look.look_twice(job, shape, context.device()) if twice else None
         self.feed = Feed(job, shape, devices=context.on_device, warn=self._warn)
         super().__init__(job, shape, context, segment)
         self.compute = self.computes(job, shape, context.device())
@@ -184,7 +184,8 @@ class Worker(Stepping):
         self.job.model.eval()
         self.buffers.ensure_snapshot()
         try:
-            vector = self._test(unit)
+            with self.exactness.tests():
+                vector = self._test(unit)
         finally:
             self.buffers.restore()
             for module, mode in zip(self.job.model.modules(), modes, strict=True):
