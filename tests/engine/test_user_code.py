@@ -296,3 +296,19 @@ def test_a_newcomer_that_gets_no_weights_asks_again_and_is_stopped_after_its_lim
     run.until_workers(3)  # a new worker was started in its place
     run.stop()
     assert run.wait() == 0, run.tail()
+
+
+REAPS = {
+    "the kernel": "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "a handler": "signal.signal(signal.SIGCHLD, lambda *_: [None for _ in iter(lambda: os.waitpid(-1, os.WNOHANG)[0], 0)])",
+}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("who", REAPS)
+def test_a_script_whose_children_are_reaped_by_something_else_trains_and_has_that_again_behind_it(start, who, method):
+    top, bottom = (
+        f"import os, signal\n{REAPS[who]}\nset_by_me = signal.getsignal(signal.SIGCHLD)",
+        "assert signal.getsignal(signal.SIGCHLD) == set_by_me",
+    )
+    finish(start, script(top=top, bottom=bottom), env={"EDT_START_METHOD": method})

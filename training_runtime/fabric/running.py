@@ -26,6 +26,7 @@ from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.remote_agent import RemoteAgent
 from training_runtime.elastic.processes import script
 from training_runtime.elastic.processes.becoming import at_the_end
+from training_runtime.elastic.processes.process_handles import see_children_end
 from training_runtime.elastic.state import checkpoint, model_files, optimizers
 from training_runtime.errors import ExportFailed, UserError
 from training_runtime.fabric import laptop
@@ -115,12 +116,13 @@ class Training:
         """Until it is over; then the model has the final weights. Raises UserError, TrainingFailed; SystemExit where it was stopped."""
         global _calls
         _calls += 1
-        if self.session.spec.remote if self.session is not None else os.environ.get(JOIN):
-            self._take_part()
-        elif self.session is not None:
-            self._train_in_studio(self.session)
-        else:
-            self._train_here()
+        with _own_children():
+            if self.session.spec.remote if self.session is not None else os.environ.get(JOIN):
+                self._take_part()
+            elif self.session is not None:
+                self._train_in_studio(self.session)
+            else:
+                self._train_here()
 
     def _train_in_studio(self, session: driver.Session) -> None:
         job = self.job
@@ -221,8 +223,21 @@ def _interruptible(training: Coordinator | RemoteAgent) -> Iterator[None]:
         yield
 
 
-def _set_back(handler: object) -> None:
-    signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
+@contextmanager
+def _own_children() -> Iterator[None]:
+    """Inside, and in all workers, children are reaped by who started them: a script that has the kernel do that, or a handler of its own,
+    would take their ends away."""
+    before = signal.getsignal(signal.SIGCHLD)
+    if before in (signal.SIG_DFL, None) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    see_children_end()
+    with at_the_end(lambda: _set_back(before, signal.SIGCHLD)):
+        yield
+
+
+def _set_back(handler: object, number: int = signal.SIGINT) -> None:
+    signal.signal(number, handler)  # type: ignore[arg-type]
 
 
 def _take_final(job: Job, recorder: Recorder) -> Export | None:

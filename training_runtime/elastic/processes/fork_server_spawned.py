@@ -23,6 +23,7 @@ from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import Job, TrainConfig
 from training_runtime.elastic.processes import becoming, fork_server_process, script
 from training_runtime.elastic.processes.commands import Fork
+from training_runtime.elastic.processes.process_handles import see_children_end
 from training_runtime.elastic.processes.report_socket import Inbox, Outbox
 from training_runtime.elastic.processes.worker_context import WorkerContext, context_of
 from training_runtime.elastic.state import transfer
@@ -156,6 +157,7 @@ class Part:
 
     def _become_equal(self, job: Job) -> None:
         """Have the datasets and the state that a worker forked from the driver would have had."""
+        see_children_end()  # of loaders, whatever the script has chosen
         try:
             lengths, args = job.prepare_datasets(), self._args
             self._context.set_threads()  # the script may have set others

@@ -98,3 +98,8 @@ def reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return
+
+
+def see_children_end() -> None:
+    """From now on the end of a child is there for who waits for it, whatever the script has chosen. In the main thread."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
