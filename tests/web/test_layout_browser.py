@@ -87,3 +87,11 @@ def test_what_a_box_to_tick_means_stands_below_its_name(visit: Visit, site: Site
     assert above and name and meaning
     assert name["y"] - above["y"] - above["height"] >= 8
     assert meaning["y"] >= name["y"] + name["height"]
+
+
+def test_lines_that_a_log_is_searched_for_stand_one_below_the_other(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "all logs searched")
+    first, second, third = (page.locator(".log-found li").nth(n).bounding_box() for n in range(3))
+    assert first and second and third
+    assert second["y"] - first["y"] == first["height"] and third["y"] - second["y"] == second["height"]
