@@ -35,6 +35,10 @@ class DataRefused(Exception):
     """The data is not kept. The message says what is wrong and what to do."""
 
 
+class ContentRefused(DataRefused):
+    """It is what has arrived that is wrong: nothing can be gone on with."""
+
+
 class WrongOffset(Exception):
     """A piece does not begin where the file ends; `size_bytes` is where it does."""
 
@@ -148,7 +152,7 @@ def verified(key: uuid.UUID, parts: Sequence[Part], hashes: Sequence[str | None]
             raise DataRefused(f"{part.path} has not arrived in full ({_size(path)} of {part.size_bytes} bytes): go on with the upload.")
         actual = _digest(path) if part.size_bytes else hashlib.sha256().hexdigest()
         if wanted is not None and wanted != actual:
-            raise DataRefused(f"{part.path} did not arrive as it was sent: remove this upload and begin again.")
+            raise ContentRefused(f"{part.path} did not arrive as it was sent: choose it again.")
         found.append(actual)
     if len(found) == 1:
         return found[0]
@@ -230,7 +234,7 @@ def _unpack(path: Path, name: str, into: Path) -> None:
     except folders.NoRoom as error:
         raise DataRefused(no_room(error.needed_bytes)) from None
     if not found:
-        raise DataRefused(f"{name} holds no files: pack the folder with the data and upload that.")
+        raise ContentRefused(f"{name} holds no files: pack the folder with the data and upload that.")
 
 
 def _link_or_copy(source: Path, target: Path, *, top: Path) -> None:
@@ -262,7 +266,7 @@ def _in_words() -> Iterator[None]:
     try:
         yield
     except BundleRefused as refusal:
-        raise DataRefused(str(refusal)) from None
+        raise ContentRefused(str(refusal)) from None
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise DataRefused(no_room(0)) from None

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import transaction
 
 from experiments.files import datastore
-from experiments.files.datastore import DataRefused, Part
+from experiments.files.datastore import ContentRefused, Part
 from experiments.models import DataUpload, Project, User
 from experiments.services import checks
 from experiments.services.data import begin_upload, drop_upload, keep_files
@@ -48,6 +48,6 @@ def verify_code(upload: DataUpload, *, sha256: str | None) -> None:
         checks.refuse("upload", f"{path} has not arrived in full: send it again, and only what is missing is sent.")
     try:
         datastore.verified(upload.key, [Part(path, size_bytes)], [sha256])
-    except DataRefused:
+    except ContentRefused as refusal:
         drop_upload(upload)
-        checks.refuse("upload", f"{path} did not arrive as it was sent: choose it again.")
+        checks.refuse("upload", str(refusal))

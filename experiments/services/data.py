@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from experiments.errors import DomainError
 from experiments.files import datastore, tombstones
-from experiments.files.datastore import DataRefused, Part, StoredFolder
+from experiments.files.datastore import ContentRefused, DataRefused, Part, StoredFolder
 from experiments.live import notify
 from experiments.models import DataAsset, DataSeries, DataUpload, Experiment, Project, User
 from experiments.models.data import NOTE_LIMIT
@@ -62,12 +62,15 @@ def receive(upload: DataUpload, *, number: int, offset: int, body: BinaryIO) -> 
 
 def finish_upload(upload: DataUpload, *, by: User, hashes: Sequence[str | None]) -> DataAsset:
     """Check what has arrived and make a data asset of it. Field: upload. Doing it again gives the same asset. An upload of what the newest
-    version is already is given up."""
+    version is already, or of what cannot be taken, is given up."""
     if (before := DataAsset.objects.filter(key=upload.key).first()) is not None:
         return before
     parts = [Part(path, size) for path, size in upload.parts]
     try:
         kept = datastore.store_upload(upload.key, parts, hashes)
+    except ContentRefused as refusal:
+        drop_upload(upload)
+        checks.refuse("upload", str(refusal))
     except DataRefused as refusal:
         checks.refuse("upload", str(refusal))
     try:

@@ -74,6 +74,8 @@ export class Sending {
     /** What was announced by this page. @type {Chosen[] | null} */
     this.announced = null;
     this.busy = false;
+    /** Whether the only upload that this form can send was given up. */
+    this.over = false;
     this.began = 0;
     this.hasher = new Worker(new URL('./hasher.js', import.meta.url), { type: 'module' });
     addEventListener('beforeunload', (event) => this.busy && event.preventDefault());
@@ -90,7 +92,7 @@ export class Sending {
   lock(busy) {
     this.busy = busy;
     this.box.hidden = false;
-    for (const each of /** @type {NodeListOf<HTMLButtonElement>} */ (this.form.querySelectorAll('.buttons-end .button, .drop button'))) each.disabled = busy;
+    for (const each of /** @type {NodeListOf<HTMLButtonElement>} */ (this.form.querySelectorAll('.buttons-end .button, .drop button'))) each.disabled = busy || this.over;
     /** @type {HTMLElement} */ (this.box.querySelector('[data-progress-again]')).hidden = busy || !this.address;
   }
 
@@ -118,11 +120,18 @@ export class Sending {
       return await this.send(this.match(chosen, state), state);
     } catch (error) {
       this.say('what', 'The upload has stopped.');
-      if (error instanceof Refused && error.gone) this.address = '';
+      if (error instanceof Refused && error.gone) this.forget();
       this.say('error', error instanceof Refused ? error.message : `This browser cannot read the files: ${error}`);
       this.lock(false);
       return null;
     }
+  }
+
+  /** The upload was given up: what is sent next is another one, where the form can begin one. */
+  forget() {
+    this.address = '';
+    this.over = !this.to;
+    if (this.over) for (const each of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-of-upload]'))) each.hidden = true;
   }
 
   headers() {

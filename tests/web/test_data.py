@@ -106,12 +106,19 @@ def test_a_finish_of_somebody_elses_upload_is_not_answered_again(project: Projec
         assert as_(other).post(f"{address}finish/", "{}", content_type="application/json").status_code == 404
 
 
-def test_a_wrong_hash_is_refused_and_the_upload_can_be_removed(project: Project, bob: User, as_: As) -> None:
+def test_a_wrong_hash_is_refused_and_the_upload_is_given_up(project: Project, bob: User, as_: As) -> None:
     client = as_(bob)
     address = begin(client, project, ("a", 1)).json()["upload"]
     put(client, address, b"x")
     wrong = client.post(f"{address}finish/", json.dumps({"sha256": ["00"]}), content_type="application/json")
-    assert "did not arrive as it was sent" in wrong.json()["errors"]["upload"][0]
+    assert wrong.json() == {"errors": {"upload": ["a did not arrive as it was sent: choose it again."]}, "gone": True}
+    assert address not in client.get(reverse("assets", args=[project.pk])).content.decode()
+
+
+def test_an_upload_can_be_removed(project: Project, bob: User, as_: As) -> None:
+    client = as_(bob)
+    address = begin(client, project, ("a", 1)).json()["upload"]
+    put(client, address, b"x")
     assert address in client.get(reverse("assets", args=[project.pk])).content.decode()
     assert client.post(f"{address}drop/").url == reverse("assets", args=[project.pk])
     assert not DataUpload.objects.exists()

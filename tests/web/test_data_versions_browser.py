@@ -82,6 +82,31 @@ def test_after_files_that_were_refused_other_ones_are_taken(visit: Visit, site: 
     page.get_by_label("Files").set_input_files(tmp_path / "digits.zip")
     page.get_by_role("button", name="Upload", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("digits.zip is not a zip file, or not all of one: pack the folder as .zip anew")
+    expect(page.get_by_role("button", name="Resume upload")).to_have_count(0)
     page.get_by_label("Files").set_input_files(tmp_path / "digits.csv")
     page.get_by_role("button", name="Upload", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("digits.csv v1")
+
+
+def test_an_upload_that_is_refused_when_it_was_gone_on_with_is_over(visit: Visit, site: Site, tmp_path: Path) -> None:
+    page = visit(outage=True)
+    (tmp_path / "letters.zip").write_bytes(b"Rar!")
+    page.goto(site.pages["url"] + site.pages["new data"])
+    begin = page.locator("[data-upload]").get_attribute("data-upload")
+    begun = page.evaluate(
+        """async (to) => (await (await fetch(to, {
+          method: 'POST', headers: { 'X-CSRFToken': document.querySelector('[name=csrfmiddlewaretoken]').value },
+          body: JSON.stringify({ name: 'Broken letters', files: [{ path: 'letters.zip', size: 4 }] }),
+        })).json()).upload""",
+        begin,
+    )
+    page.goto(site.pages["url"] + begun)
+    page.get_by_label("Files").set_input_files(tmp_path / "letters.zip")
+    resume = page.get_by_role("button", name="Resume upload")
+    resume.first.click()
+    expect(page.get_by_role("alert")).to_contain_text("letters.zip is not a zip file")
+    expect(resume).to_have_count(1)
+    expect(resume).to_be_disabled()
+    expect(page.get_by_role("button", name="Remove this upload")).to_have_count(0)
+    page.get_by_role("link", name="Not now").click()
+    expect(page.get_by_role("main")).not_to_contain_text("Broken letters")
