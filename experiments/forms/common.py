@@ -16,6 +16,7 @@ from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.forms.data import DataChoice
 from experiments.forms.searches import SearchForm
 from experiments.forms.sent_once import RequestForm
+from experiments.forms.wording import Form
 from experiments.models import DataAsset, DefinitionVersion, NotificationKind, Role, User
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from experiments.services.watches import MOST_WATCHES, Crossing
@@ -40,19 +41,19 @@ class ProjectForm(RequestForm):
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
 
 
-class ProjectSettingsForm(forms.Form):
+class ProjectSettingsForm(Form):
     name = forms.CharField(max_length=120)
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
 
 
-class MemberForm(forms.Form):
+class MemberForm(Form):
     username = forms.CharField(
         max_length=150, widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"})
     )
     role = forms.ChoiceField(choices=Role.choices, initial=Role.EDITOR)
 
 
-class RoleForm(forms.Form):
+class RoleForm(Form):
     role = forms.ChoiceField(choices=Role.choices)
 
 
@@ -65,7 +66,7 @@ class ImportForm(RequestForm):
     )
 
 
-class DefinitionSettingsForm(forms.Form):
+class DefinitionSettingsForm(Form):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
@@ -87,7 +88,7 @@ def variables_of(text: str) -> dict[str, str]:
     return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
 
 
-class CheckpointsForm(forms.Form):
+class CheckpointsForm(Form):
     """Which checkpoints are kept; with an empty number all of them are."""
 
     keep_last = forms.IntegerField(
@@ -177,16 +178,16 @@ class ExperimentForm(CheckpointsForm, SearchForm, RequestForm):
         return values
 
 
-class PriorityForm(forms.Form):
+class PriorityForm(Form):
     priority = forms.IntegerField(min_value=1, max_value=10_000)
 
 
-class SlotsForm(forms.Form):
+class SlotsForm(Form):
     min_slots = forms.IntegerField(label="Minimum", min_value=1, max_value=MAX_SLOTS_LIMIT)
     max_slots = forms.IntegerField(label="Maximum", min_value=1, max_value=MAX_SLOTS_LIMIT)
 
 
-class ReasonForm(forms.Form):
+class ReasonForm(Form):
     reason = forms.CharField(max_length=500, required=False)
 
 
@@ -224,7 +225,7 @@ class CommentForm(RequestForm):
     text = forms.CharField(max_length=4000, widget=forms.Textarea(attrs={"rows": 3}))
 
 
-class NoteForm(forms.Form):
+class NoteForm(Form):
     tags = forms.CharField(
         max_length=600,
         required=False,
@@ -234,7 +235,7 @@ class NoteForm(forms.Form):
     note = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 6}))
 
 
-class WebhookForm(forms.Form):
+class WebhookForm(Form):
     url = forms.CharField(
         label="Address",
         max_length=500,
@@ -272,7 +273,7 @@ class ProjectWebhookForm(WebhookForm):
     )
 
 
-class WatchForm(forms.Form):
+class WatchForm(Form):
     """One line: which metric, which way, which value."""
 
     metric = forms.CharField(
@@ -317,5 +318,5 @@ def watch_forms(data: Mapping[str, Any] | None, *, start: Sequence[Crossing] = (
     return sent
 
 
-class ThemeForm(forms.Form):
+class ThemeForm(Form):
     theme = forms.ChoiceField(choices=User.Theme.choices)

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.forms.models import ModelChoiceIterator
 
+from experiments.forms.wording import Form
 from experiments.models import DataAsset
 from experiments.models.data import NOTE_LIMIT
 
@@ -28,7 +29,7 @@ class FilesField(forms.FileField):
         return chosen  # an empty file is a file
 
 
-class DataFilesForm(forms.Form):
+class DataFilesForm(Form):
     """Files that become a data asset: they come with the form, or have come before (`kept`)."""
 
     kept = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
@@ -68,7 +69,7 @@ class DataVersionForm(DataFilesForm):
     )
 
 
-class DataSettingsForm(forms.Form):
+class DataSettingsForm(Form):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from experiments.files import diskuse
 from experiments.files.registrable import Candidate
 from experiments.forms.sent_once import RequestForm
+from experiments.forms.wording import Form
 from experiments.models.registry import ALIAS_LIMIT, NAME_LIMIT, NOTE_LIMIT
 
 KINDS = {
@@ -72,18 +73,18 @@ class RegisterForm(RequestForm):
         return [each.strip() for each in self.cleaned_data["aliases"].split(",") if each.strip()]
 
 
-class ModelForm(forms.Form):
+class ModelForm(Form):
     name = forms.CharField(max_length=NAME_LIMIT)
     note = note_field()
     tags = tags_field()
 
 
-class ModelVersionForm(forms.Form):
+class ModelVersionForm(Form):
     note = note_field()
     tags = tags_field()
 
 
-class AliasForm(forms.Form):
+class AliasForm(Form):
     alias = forms.CharField(
         max_length=ALIAS_LIMIT, widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"})
     )

@@ -6,12 +6,13 @@ from typing import Any
 
 from django import forms
 
+from experiments.forms.wording import Form
 from experiments.searches import studio_spec
 from experiments.searches.parameter_values import as_text
 from experiments.searches.wishes import MOST_RUNS
 
 
-class SearchForm(forms.Form):
+class SearchForm(Form):
     """With no parameters it asks for no search, whatever else it says."""
 
     parameters = forms.CharField(

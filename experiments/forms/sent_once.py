@@ -9,6 +9,8 @@ from typing import Any
 
 from django import forms
 
+from experiments.forms.wording import Form
+
 
 class KeyInput(forms.HiddenInput):
     """The hidden key. A page that was open while the studio was upgraded still sends it as `request_id`."""
@@ -18,7 +20,7 @@ class KeyInput(forms.HiddenInput):
         return super().value_from_datadict(data, files, name) or super().value_from_datadict(data, files, before)
 
 
-class RequestForm(forms.Form):
+class RequestForm(Form):
     """A form that makes something, once. `idempotency_key`, when it is clean, stands for what was sent: the hidden one and all beside
     it."""
 

@@ -9,6 +9,7 @@ from django import forms
 
 from experiments.cluster.scheduling import ClusterWish
 from experiments.files.diskuse import DiskUse
+from experiments.forms.wording import Form
 from experiments.models import ClusterRules
 
 
@@ -23,7 +24,7 @@ class ProjectRow(NamedTuple):
     network: forms.BoundField
 
 
-class SharingForm(forms.Form):
+class SharingForm(Form):
     """Policy, everybody's weight, and quotas in slots (empty: none), with the reason that an administrator gives.
 
     A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.

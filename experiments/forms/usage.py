@@ -11,6 +11,7 @@ from django.http import HttpRequest
 
 from experiments.cluster import spans
 from experiments.cluster.spans import Span, WrongSpan
+from experiments.forms.wording import Form
 from experiments.services.prices import CURRENCY_LIMIT, MOST
 
 DAYS = ((1, "24 hours"), (7, "7 days"), (30, "30 days"), (90, "90 days"))
@@ -18,7 +19,7 @@ USUAL_DAYS = 7
 ZONE = "zone"  # a cookie that times.js sets: the reader's time zone
 
 
-class SpanForm(forms.Form):
+class SpanForm(Form):
     """Own dates, both included."""
 
     first = forms.DateField(label="From", widget=forms.DateInput(attrs={"type": "date", "class": "input"}, format="%Y-%m-%d"))
@@ -43,7 +44,7 @@ def zone_of(request: HttpRequest) -> Any:
     return spans.zone_of(request.GET.get(ZONE) or request.COOKIES.get(ZONE, ""))
 
 
-class PricesForm(forms.Form):
+class PricesForm(Form):
     """An empty price: nothing is charged."""
 
     cpu = forms.DecimalField(label="CPU slot, an hour", required=False, min_value=Decimal(0), max_value=MOST, decimal_places=4)

@@ -8,6 +8,7 @@ from typing import cast
 
 from django import forms
 
+from experiments.forms.wording import Form
 from experiments.models.definitions import MAX_SLOTS_LIMIT
 from training_runtime.protocol import Device
 from training_runtime.scheduling.facts import Policy
@@ -23,7 +24,7 @@ def _number(least: float, most: float, step: str, **more: str) -> forms.NumberIn
     return forms.NumberInput(attrs={"class": "input", "min": least, "max": most, "step": step, **more})
 
 
-class WhatIfForm(forms.Form):
+class WhatIfForm(Form):
     """A machine more or drained, a policy, somebody's weight, a run that might be submitted. Empty fields: as it is."""
 
     more = forms.IntegerField(
@@ -108,7 +109,7 @@ class WhatIfForm(forms.Form):
         return next(f"{self.fields[name].label}: {messages[0]}" for name, messages in self.errors.items())
 
 
-class ReplayForm(forms.Form):
+class ReplayForm(Form):
     """Which days, and under what rules they are replayed."""
 
     DAYS = ((7, "the last 7 days"), (1, "the last day"), (30, "the last 30 days"))

@@ -11,13 +11,14 @@ from django.views.decorators.http import require_http_methods
 
 from experiments import access, selectors, services
 from experiments.forms.common import attempt
+from experiments.forms.wording import Form
 from experiments.services.joining import MOST_SLOTS
 from experiments.views.responses import page, person
 
 MADE = "machine"  # in the session
 
 
-class NodeForm(forms.Form):
+class NodeForm(Form):
     name = forms.CharField(
         max_length=63, help_text="Letters, digits, dot, dash and underscore.", widget=forms.TextInput(attrs={"autocomplete": "off"})
     )

@@ -16,6 +16,7 @@ from experiments import access, services
 from experiments.cluster.pilot_facts import PROVIDERS
 from experiments.errors import DomainError
 from experiments.forms.common import attempt
+from experiments.forms.wording import Form
 from experiments.models import PilotPool, Slot
 from experiments.ops import clock
 from experiments.selectors import pilots as selected
@@ -34,7 +35,7 @@ WORDS = {
 }
 
 
-class PoolForm(forms.Form):
+class PoolForm(Form):
     studio = forms.CharField(max_length=255)
     options = forms.CharField(max_length=1000, required=False)
     slots = forms.IntegerField(min_value=1, initial=1)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from experiments import access, services
 from experiments.forms.common import attempt
+from experiments.forms.wording import Form
 from experiments.models import ApiToken, Project, Scope, User
 from experiments.services.tokens import MOST_DAYS
 from experiments.views.responses import act, done, later, page, person
@@ -19,7 +20,7 @@ from experiments.views.responses import act, done, later, page, person
 USUAL_DAYS = 90
 
 
-class TokenForm(forms.Form):
+class TokenForm(Form):
     name = forms.CharField(
         max_length=120, help_text="What it is for, to know it again.", widget=forms.TextInput(attrs={"autocomplete": "off"})
     )

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from experiments import access, services
 from experiments.accounts import signatures
 from experiments.forms.common import attempt
+from experiments.forms.wording import Form
 from experiments.models import Experiment, Project, TrainingDefinition, Trigger
 from experiments.services import triggers as verbs
 from experiments.views.responses import act, later, page, person, project_crumbs
@@ -26,7 +27,7 @@ NOBODY = "There is no trigger at this address, or the signature is not that of i
 TOO_MANY = "Too many deliveries within an hour: the rest is not taken."
 
 
-class TriggerForm(forms.Form):
+class TriggerForm(Form):
     event = forms.ChoiceField(label="When", choices=Trigger.Event.choices)
     experiment = forms.ModelChoiceField(
         queryset=Experiment.objects.none(), help_text="It is run again as a new experiment, with the new code or the new data in it."

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from experiments import access, services
 from experiments.access import Need
 from experiments.forms.common import attempt
+from experiments.forms.wording import Form
 from experiments.models import Project, TrainingDefinition
 from experiments.services.variables import VALUE_LIMIT
 from experiments.views.projects import tab
@@ -20,7 +21,7 @@ Owner = Project | TrainingDefinition
 _PLAIN = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false", "class": "mono"}
 
 
-class VariableForm(forms.Form):
+class VariableForm(Form):
     """The value of a secret is in no form that is sent to a browser, also not in one that comes back with an error."""
 
     name = forms.CharField(max_length=200, widget=forms.TextInput(attrs=_PLAIN | {"placeholder": "HF_TOKEN"}))

@@ -110,7 +110,7 @@ def test_only_administrators_set_prices_and_everybody_reads_them(run: TrainingRu
     assert client.post(reverse("set_prices"), sent).status_code == 403
     assert "Set prices" not in client.get(reverse("usage")).content.decode()
     client.force_login(dora)
-    assert client.post(reverse("set_prices"), {**sent, "cpu": "much"}, follow=True).content.decode().count("Enter a number") == 1
+    assert client.post(reverse("set_prices"), {**sent, "cpu": "much"}, follow=True).content.decode().count("Give a number") == 1
     assert client.post(reverse("set_prices"), sent).status_code == 302
     client.force_login(alice)
     assert "1.25" in client.get(reverse("usage")).content.decode()

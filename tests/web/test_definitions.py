@@ -72,7 +72,7 @@ def test_whose_trainer_the_code_uses_is_said_with_what_its_type_makes_of_it(proj
         ({"distributed": "mpi"}, "distributed", "Select a valid choice"),
         ({"name": "x" * 300}, "name", "at most 120"),
         ({"upload": None}, "upload", "Choose a .zip, .tar, .tar.gz, .py or .ipynb"),
-        ({"max_slots": "0"}, "max_slots", "greater than or equal to 1"),
+        ({"max_slots": "0"}, "max_slots", "Give a whole number from 1 to 4096."),
         ({"max_slots": "many"}, "max_slots", "whole number"),
         ({"command": "train.py"}, "command", "main.py"),
         ({"framework": "caffe"}, "framework", "Select a valid choice"),

@@ -126,7 +126,7 @@ def test_what_is_wrong_is_said_while_typing_once_and_politely(visit: Visit, site
     page.get_by_label("Name").fill("LeNet, elastic")
     expect(page.locator("#id_name_error")).to_contain_text("There is a training definition named LeNet, elastic already")
     page.get_by_label("Maximum number of slots").fill("0")
-    expect(page.locator("#id_max_slots_error")).to_contain_text("greater than or equal to 1")
+    expect(page.locator("#id_max_slots_error")).to_contain_text("Give a whole number from 1 to")
     assert len(asked) <= 8, "one question for a pause, not for a key"
 
 

@@ -141,7 +141,7 @@ def test_a_form_that_was_sent_twice_begins_one(project: Project, alice: User, ve
         ({"parameters": "lr=1..3\nlr=3..5"}, "lr is there twice"),
         ({"parameters": "lr=4..1"}, "give the smaller one first"),
         ({"metric": ""}, "Name the metric that says which is best as its chart does"),
-        ({"trials": "0"}, "greater than or equal to 1"),
+        ({"trials": "0"}, "Give a whole number from 1 to"),
         ({"goal": "both"}, "Select a valid choice"),
         ({"versions": []}, "Choose at least one training definition."),
         ({"commands": "main.py --lr {1,2}"}, "A search varies the arguments of one command, and here are 2"),

@@ -54,7 +54,7 @@ def test_a_policy_says_what_it_would_do_now_and_changes_nothing(studio: Seeded, 
     assert "With this policy now:" in said
     assert "Asks for " in said
     assert "is given back: at most 0 are to be held" in client.get(address, {**POLICY, "most": "0"}).content.decode()
-    assert "Enter a whole number" in client.get(address, {**POLICY, "most": "x"}).content.decode()
+    assert "Give a whole number" in client.get(address, {**POLICY, "most": "x"}).content.decode()
     assert "7 is not possible" in client.get(address, {**POLICY, "least": "7"}).content.decode()
     pool = PilotPool.objects.get(name="gpu")
     assert (pool.least, pool.most, pool.pilots.count()) == (0, 4, 2)

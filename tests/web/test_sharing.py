@@ -63,7 +63,7 @@ def test_the_ceiling_of_priority_and_the_quota_of_new_projects_are_rules_too(stu
     services.create_project(by=studio.alice, name="Free")
     assert len(ClusterRules.current().project_quota) <= 1
     refused = client.post(reverse("sharing"), everything(studio, priority_ceiling="0"))
-    assert "greater than or equal to 1" in refused.content.decode()
+    assert "Give a whole number from 1 to" in refused.content.decode()
 
 
 def test_the_time_for_leaving_a_slot_is_a_rule_and_counts_down_on_the_runs_page(studio: Seeded, as_: As) -> None:
@@ -114,7 +114,7 @@ def test_the_disk_of_a_project_is_a_rule_and_its_members_read_what_it_takes(stud
     assert "in 12 files and folders" in as_(studio.bob).get(reverse("run_overview", args=[studio.running.pk])).content.decode()
     client.post(reverse("sharing"), everything(studio))
     assert ClusterRules.current().project_disk == {}
-    assert "greater than or equal to 1" in client.post(reverse("sharing"), everything(studio, **{f"disk-{pk}": "0"})).content.decode()
+    assert "Give a whole number from 1 to" in client.post(reverse("sharing"), everything(studio, **{f"disk-{pk}": "0"})).content.decode()
 
 
 def test_the_disk_of_each_person_is_a_rule(studio: Seeded, as_: As) -> None:
@@ -153,7 +153,7 @@ def test_the_quota_of_a_deleted_project_is_in_nobodys_way(studio: Seeded, as_: A
 def test_nonsense_is_refused_beside_its_field_and_nothing_is_stored(studio: Seeded, as_: As) -> None:
     answer = as_(studio.dora).post(reverse("sharing"), everything(studio, policy="priority", **{"weight-alice": "-1"}))
     assert answer.status_code == 200
-    assert "greater than or equal to 0.01" in answer.content.decode()
+    assert "Give a number from 0.01 to 1000" in answer.content.decode()
     lottery = as_(studio.dora).post(reverse("sharing"), everything(studio, policy="lottery"))
     assert "lottery is not one of the available choices" in lottery.content.decode()
     assert ClusterRules.current().policy == "fair_share"

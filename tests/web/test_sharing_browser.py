@@ -25,7 +25,7 @@ def test_an_administrator_sees_what_rules_and_drains_would_do(width: int, theme:
     expect(page.locator("#preview")).to_contain_text("bob's quota is 1 slot")
     is_readable_and_fits(page)
     page.get_by_label("Quota of bob").fill("-1")
-    expect(page.locator("#preview")).to_contain_text("Quota of bob: Ensure this value is greater than or equal to 0.")
+    expect(page.locator("#preview")).to_contain_text("Quota of bob: Give a whole number from 0 to 1000000.")
     go(page, site, "node")
     page.get_by_label("Reason").fill("a new fan")
     page.get_by_role("button", name="Preview", exact=True).click()

@@ -36,7 +36,7 @@ def test_what_is_wrong_is_said_beside_its_field(studio: Seeded, as_: As) -> None
     said = answer.content.decode()
     assert answer.status_code == 200
     assert "This field is required." in said
-    assert "greater than or equal to 1" in said
+    assert "Give a whole number from 1 to" in said
     assert "Select a valid choice" in said, "a project that is not hers"
     assert not ApiToken.objects.exists()
 

@@ -131,7 +131,7 @@ def test_the_page_says_when_runs_end_and_would_end_and_what_is_assumed(studio: S
     assert picture["runs"] == {str(alone.pk): [alone.name, "alice"]}
     assert not [bar for lane in picture["then"] for bar in lane["bars"]]
     wrong = as_(studio.alice).get(reverse("what_if"), {"more": "99", "part": "answer"}).content.decode()
-    assert "More machines: Ensure this value is less than or equal to 16." in wrong
+    assert "More machines: Give a whole number from 0 to 16." in wrong
     assert "<html" not in wrong
 
 
