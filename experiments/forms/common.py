@@ -298,9 +298,6 @@ class WatchForm(Form):
         sent = self.cleaned_data
         return Crossing(sent["metric"], sent["side"] == "above", sent["threshold"])
 
-    def first_error(self) -> str:
-        return " ".join(f"{self.fields[name].label}: {errors[0]}" for name, errors in self.errors.items())
-
 
 def watch_forms(data: Mapping[str, Any] | None, *, start: Sequence[Crossing] = ()) -> list[WatchForm]:
     """The lines of a larger form, some of them empty for more: those that were sent, or those to start with.

@@ -155,7 +155,3 @@ class SharingForm(Form):
             ProjectRow(pk, title, self[f"project-{pk}"], taken[int(pk)].bytes, self[f"disk-{pk}"], self[f"network-{pk}"])
             for pk, title in self.projects.items()
         ]
-
-    def first_error(self) -> str:
-        name, errors = next(iter(self.errors.items()))
-        return f"{self.fields[name].label or name}: {errors[0]}" if name in self.fields else str(errors[0])

@@ -104,10 +104,6 @@ class WhatIfForm(Form):
             priority=sent["job_priority"] or 5000,
         )
 
-    def first_error(self) -> str:
-        """What is wrong with what was sent, in a sentence that names the field."""
-        return next(f"{self.fields[name].label}: {messages[0]}" for name, messages in self.errors.items())
-
 
 class ReplayForm(Form):
     """Which days, and under what rules they are replayed."""

@@ -19,6 +19,11 @@ class Form(forms.Form):
                     field.error_messages[code] = words
         super().full_clean()
 
+    def problems(self) -> str:
+        """All that is wrong with what was sent, where that is not said beside the fields: each sentence names its field."""
+        found = [(name, message) for name, messages in self.errors.items() for message in messages]
+        return " ".join(f"{self[name].label}: {message}" if name in self.fields else str(message) for name, message in found)
+
 
 def _words(field: forms.Field) -> dict[str, str]:
     if isinstance(field, NUMBERS):

@@ -147,7 +147,7 @@ def update(request: HttpRequest, pk: int) -> HttpResponse:
     model = access.registered_model(user, pk, need="write")
     form, to = ModelForm(request.POST), reverse("model", args=[pk])
     if not form.is_valid():
-        return refused(request, _wrong(form), to=to)
+        return refused(request, form.problems(), to=to)
     return act(request, lambda: services.update_model(model, by=user, now=timezone.now(), **form.cleaned_data), said="Saved.", to=to)
 
 
@@ -157,7 +157,7 @@ def update_version(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     found = registry.version_of(access.registered_model(user, pk, need="write"), str(number))
     form, to = ModelVersionForm(request.POST), reverse("model_version", args=[pk, number])
     if not form.is_valid():
-        return refused(request, _wrong(form), to=to)
+        return refused(request, form.problems(), to=to)
     return act(request, lambda: services.update_version(found, by=user, **form.cleaned_data), said="Saved.", to=to)
 
 
@@ -167,7 +167,7 @@ def set_alias(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     found = registry.version_of(access.registered_model(user, pk, need="write"), str(number))
     form, to = AliasForm(request.POST), reverse("model_version", args=[pk, number])
     if not form.is_valid():
-        return refused(request, _wrong(form), to=to)
+        return refused(request, form.problems(), to=to)
     alias, now = form.cleaned_data["alias"], timezone.now()
     said = f"{alias} points to version {number}."
     return act(request, lambda: services.set_alias(found, by=user, alias=alias, now=now), said=said, to=to)
@@ -228,7 +228,3 @@ def _version(request: HttpRequest, pk: int, which: str) -> ModelVersion:
 
 def _called(version: ModelVersion) -> str:
     return f"{slugify(version.model.name)[:60] or 'model'}-{version.number}"
-
-
-def _wrong(form: ModelForm | ModelVersionForm | AliasForm) -> str:
-    return " ".join(f"{name.title()}: {errors[0]}" for name, errors in form.errors.items())

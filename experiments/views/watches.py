@@ -47,5 +47,5 @@ def _add(request: HttpRequest, set_it: Callable[..., object], *, said: str, to: 
     """Set the threshold that the form says, or say what is wrong with it."""
     form = WatchForm(request.POST)
     if not form.is_valid():
-        return refused(request, form.first_error(), to=to)
+        return refused(request, form.problems(), to=to)
     return act(request, lambda: set_it(by=person(request), **asdict(form.crossing())), said=said, to=to)

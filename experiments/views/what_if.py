@@ -42,7 +42,7 @@ def ask(request: HttpRequest) -> HttpResponse:
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
         "form": form,
-        "problem": form.first_error() if sent and not form.is_valid() else "",
+        "problem": form.problems() if sent and not form.is_valid() else "",
         "asked": not wish.is_nothing(),
         "found": found,
         "rows": later(lambda: found.rows[:MOST_ROWS]),
