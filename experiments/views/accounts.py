@@ -104,6 +104,10 @@ class LogIn(LoginView):
         return response
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """Who has said a name goes on at the password, which no page sends back."""
+        if form["username"].value():
+            del form.fields["username"].widget.attrs["autofocus"]
+            form.fields["password"].widget.attrs["autofocus"] = True
         response = super().form_invalid(form)
         if form.has_error("__all__", code="held_up"):
             response.status_code = 429

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 from typing import Any
 
@@ -131,3 +132,9 @@ def test_only_so_many_passwords_are_checked_at_a_time(alice: User, monkeypatch: 
         pytest.fail("both were looked at")
     with logins.checking(second, now=timezone.now(), wrong=ValueError):
         pass
+
+
+def test_after_a_wrong_password_the_keyboard_is_at_the_password_and_without_a_name_at_the_name(alice: User) -> None:
+    for username, password, at in (("alice", "wrong", "password"), ("alice", "", "password"), ("", "x", "username")):
+        focused = re.findall(r"<input[^>]* autofocus[^>]*>", try_(Client(), username, password).content.decode())
+        assert len(focused) == 1 and f'name="{at}"' in focused[0], (username, focused)
