@@ -20,13 +20,13 @@ ONLY_AROUND_CODE = "Its code is the same: texts, or what its cells have printed 
 
 
 def scripts(_files: Sequence[int], texts: Mapping[str, str]) -> dict[str, object]:
-    """What each script says of its arguments, and by whose trainer it trains, by path."""
+    """What each script says of its arguments, by whose trainer it trains, and why it cannot be read, by path."""
     return {path: _facts(path, text) for path, text in texts.items()}
 
 
 def _facts(path: str, text: str) -> dict[str, object]:
     script = _script_of(path, text)
-    facts = asdict(scriptargs.read(script)) | {"trainer": trainers.read(script)}
+    facts = asdict(scriptargs.read(script)) | {"trainer": trainers.read(script), "syntax_error": scriptargs.syntax_error(script)}
     return facts | {"runnable": True} if notebooks.is_notebook(path) else facts
 
 

@@ -45,10 +45,12 @@ def read_text(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """What a version's scripts say of themselves. `trainers`: by whose trainer each of all its Python files trains (see `trainers`)."""
+    """What a version's scripts say of themselves. `trainers`: by whose trainer each of all its Python files trains (see `trainers`).
+    `syntax_errors`: of those that are no Python."""
 
     scripts: tuple[Script, ...] = ()
     trainers: tuple[tuple[str, str], ...] = ()
+    syntax_errors: tuple[tuple[str, str], ...] = ()
 
 
 @lru_cache(maxsize=512)
@@ -63,7 +65,8 @@ def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> CodeFacts:
     facts: dict[str, codework.ScriptFacts] = (codework.ask("scripts", texts=texts) if texts else None) or {}
     facts = {path: facts[path] for path in texts if path in facts}
     found = tuple(Script(path, script.description, script.arguments) for path, script in facts.items() if script.runnable)
-    return CodeFacts(found, tuple((path, script.trainer) for path, script in facts.items()))
+    wrong = tuple((path, script.syntax_error) for path, script in facts.items() if script.syntax_error)
+    return CodeFacts(found, tuple((path, script.trainer) for path, script in facts.items()), wrong)
 
 
 def describe_code(bundle: Bundle) -> CodeFacts:

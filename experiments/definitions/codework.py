@@ -31,12 +31,14 @@ _COLOURED = re.compile(
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """What a script says of itself and of its arguments; `trainer`: by whose it trains (see `trainers`)."""
+    """What a script says of itself and of its arguments; `trainer`: by whose it trains (see `trainers`). `syntax_error`: with its line,
+    where there is one."""
 
     description: str
     arguments: tuple[Argument, ...]
     runnable: bool
     trainer: str
+    syntax_error: str
 
 
 @dataclass(frozen=True)

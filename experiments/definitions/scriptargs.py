@@ -68,6 +68,17 @@ def read(source: str) -> ScriptHelp:
         return ScriptHelp("", (), runnable=True)
 
 
+def syntax_error(source: str) -> str:
+    """ "line 3: '(' was never closed" of a script that this Python cannot read; nothing of one that it can, or that is nested too deep."""
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        return f"line {error.lineno or 1}: {error.msg}"[:LONGEST_TEXT]
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return ""
+
+
 def _read(tree: ast.Module) -> ScriptHelp:
     constants = dict(_constants(tree))
     found: list[tuple[int, Argument]] = []

@@ -5,6 +5,7 @@ The folder is our own, unpacked from a checked zip and read-only; nothing in it 
 from __future__ import annotations
 
 import filecmp
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,13 +40,14 @@ class Change:
 @dataclass(frozen=True)
 class Associated:
     """A version as an experiment's form shows it: with the command it will run, what its scripts understand, and what its type of training
-    makes of whose trainer they train by."""
+    makes of whose trainer they train by. `problem`: what keeps it from running."""
 
     version: DefinitionVersion
     command: str
     scripts: tuple[Script, ...]
     script: str  # of the command
     note: str
+    problem: str
 
 
 def files(bundle: Bundle) -> list[str]:
@@ -71,18 +73,34 @@ def training_note(version: DefinitionVersion) -> str:
     return trainers.note(version.distributed, dict(describe_code(version.bundle).trainers))
 
 
+def syntax_note(version: DefinitionVersion, command: str) -> str:
+    """A sentence where a script that the command runs, or may import from beside it, is no Python; without a command those at the top."""
+    found = describe_code(version.bundle).syntax_errors
+    script = _script_of(version, command)
+    beside = [(path, error) for path, error in found if PurePosixPath(path).parent == PurePosixPath(script).parent]
+    if not beside:
+        return ""
+    path, error = next((each for each in beside if each[0] == script), beside[0])
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"{path} is no Python: {error} (by Python {python}). Runs that come to it fail."
+
+
+def _script_of(version: DefinitionVersion, command: str) -> str:
+    """Nothing where the command is none, or begins with no script of the code."""
+    try:
+        return bundles.entry(version.bundle, command)[0]
+    except bundles.BundleRefused:
+        return ""
+
+
 def associated(
     versions: Sequence[DefinitionVersion], commands: Sequence[str] | None = None, *, with_scripts: bool = True
 ) -> list[Associated]:
     """For an experiment's form; `commands`, in the order of the versions, where they are not their own. Reading scripts takes a while."""
     found = []
     for version, command in zip(versions, [each.command for each in versions] if commands is None else commands, strict=True):
-        try:
-            script = bundles.entry(version.bundle, command)[0]
-        except bundles.BundleRefused:
-            script = ""
-        told = (scripts(version.bundle), training_note(version)) if with_scripts else ((), "")
-        found.append(Associated(version, command, told[0], script, told[1]))
+        told = (scripts(version.bundle), training_note(version), syntax_note(version, command)) if with_scripts else ((), "", "")
+        found.append(Associated(version, command, told[0], _script_of(version, command), told[1], told[2]))
     return found
 
 

@@ -84,6 +84,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "environments": later(lambda: environments.of_version(newest)),
         "scripts": later(lambda: source.scripts(newest.bundle)),
         "network_closed": not ClusterRules.current().may_use_network(definition.project_id),
+        "syntax_note": later(lambda: source.syntax_note(newest, newest.command)),
         "training_note": later(lambda: source.training_note(newest)),
         "crumbs": project_crumbs(definition.project),
         "may_write": access.may(definition.project, "write"),
