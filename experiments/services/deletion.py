@@ -9,13 +9,15 @@ from django.db.models import QuerySet
 
 from experiments.cluster import scheduling
 from experiments.files import tombstones
+from experiments.live import notify
 from experiments.models import JournalCursor, TrainingRun, User
 
 AT_ONCE = 500  # in one statement
 
 
 def of_runs(runs: QuerySet[TrainingRun], *, by: User, now: dt.datetime) -> int:
-    """Delete these, which have all ended; how many. The caller is in a transaction and holds their project's row."""
+    """Delete these, which have all ended; how many. The caller is in a transaction and holds their project's row. Pages that show one of
+    them hear of it; of very many they find out by themselves within half a minute."""
     numbers = list(runs.order_by("pk").values_list("pk", flat=True))
     for first in range(0, len(numbers), AT_ONCE):
         some = numbers[first : first + AT_ONCE]
@@ -24,4 +26,7 @@ def of_runs(runs: QuerySet[TrainingRun], *, by: User, now: dt.datetime) -> int:
         tombstones.of_runs(TrainingRun.objects.filter(pk__in=some).only("pk", "folder"), by=by, now=now)
         scheduling.keep_accounts(some)
         TrainingRun.objects.filter(pk__in=some).delete()
+    if len(numbers) <= AT_ONCE:
+        for number in numbers:
+            notify.changed(f"run-{number}", "state")
     return len(numbers)

@@ -222,9 +222,11 @@ def delete_experiment(experiment: Experiment, *, by: User, now: dt.datetime | No
         Project.objects.select_for_update().get(pk=experiment.project_id)  # no run of it is started meanwhile
         if runs.filter(state__in=LIVE).exists():
             raise DomainError("A run of this experiment has not ended: stop it, then delete the experiment.")
-        count, project = deletion.of_runs(runs, by=by, now=now or timezone.now()), experiment.project_id
+        number, project = experiment.pk, experiment.project_id
+        count = deletion.of_runs(runs, by=by, now=now or timezone.now())
         checks.audit(by, "deletes experiment %s (%s) with %d runs", experiment.pk, experiment.name, count)
         experiment.delete()
+        notify.changed(f"experiment-{number}", "runs")
         notify.changed(f"project-{project}", "experiments", "runs")
         notify.changed("cluster", "jobs", "feed", "lanes")
 

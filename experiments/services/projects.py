@@ -88,6 +88,7 @@ def delete_project(project: Project, *, by: User, now: dt.datetime | None = None
         hashes = set(ModelFile.objects.filter(version__model__project=project).values_list("sha256", flat=True))
         project.registered_models.all().delete()
         registry.trash_unreferenced(hashes, by=by, now=now)
+        notify.changed(f"project-{project.pk}", "project")
         project.delete()
         notify.changed("cluster", "jobs", "feed", "lanes")
 

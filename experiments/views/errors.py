@@ -12,10 +12,11 @@ from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 
 log = logging.getLogger(__name__)
+NOTHING = "There is nothing at this address, it was deleted, or you are not a member of the project it belongs to."
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001  (Django passes it)
-    return _page(request, 404, "Not found", "There is nothing at this address, or you are not a member of the project it belongs to.")
+    return _page(request, 404, "Not found", NOTHING)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:

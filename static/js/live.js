@@ -85,7 +85,9 @@ function closed(code) {
   setTimeout(connect, wait * (0.3 + 0.7 * Math.random()));
 }
 
+/** The page is on its way to another one where a form of it was sent, be it the one that has deleted what it shows. */
 function reload() {
+  if (document.querySelector('form [aria-busy]')) return;
   document.dispatchEvent(new CustomEvent('leaving'));
   location.reload();
 }
@@ -108,7 +110,17 @@ function receive(message) {
       if (concerns(element, message)) refresh(element, calm ? CALM_GAP_MS : MIN_GAP_MS);
     }
   }
+  if (message.type === 'refused' && granted.has(message.topic)) lost(message.topic);
   for (const handler of listeners.get(message.type) || []) handler(message);
+}
+
+/** What the page shows was deleted, or is not this person's to see any more: the server answers for it, in a part of the page or in full. @param {string} topic */
+function lost(topic) {
+  granted.delete(topic);
+  subscribed.delete(topic);
+  const parts = [...document.querySelectorAll('[data-live]')].filter((element) => words(element, 'data-live').includes(topic));
+  for (const element of parts) refresh(element);
+  if (!parts.length && document.querySelector(`main[data-topics~="${CSS.escape(topic)}"]`)) reload();
 }
 
 /** A log is asked for once, wherever the page stands in it by now. @param {string} topic */
