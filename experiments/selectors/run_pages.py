@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils import timezone
 
 from experiments import access
 from experiments.cluster import isolation
@@ -30,6 +32,8 @@ from experiments.models import (
 from experiments.models.runs import LIVE
 from experiments.runs import digests
 
+MOST_COMPANIONS = 500
+
 
 @dataclass(frozen=True)
 class Held:
@@ -43,6 +47,18 @@ def grants(run: TrainingRun, *, now: dt.datetime, limit: int = 500) -> list[Held
     """The run's grants, newest first. One that was made since `now` has been held for no time yet."""
     found = run.grants.select_related("slot__node").order_by("-granted_at", "-id")[:limit]
     return [Held(grant, max(dt.timedelta(0), (grant.released_at or now) - grant.granted_at)) for grant in found]
+
+
+def companions(run: TrainingRun) -> dict[str, int]:
+    """Runs of the project that were there in the run's time, as reasons call them ("bob's run Wider net"): the number of each that alone
+    is called so. Of a great many, none."""
+    found = TrainingRun.objects.filter(experiment__project=run.experiment.project_id, submitted_at__lte=run.ended_at or timezone.now())
+    found = found.filter(Q(ended_at=None) | Q(ended_at__gte=run.submitted_at)).exclude(pk=run.pk)
+    rows = list(found.values_list("pk", "name", "submitted_by__username")[: MOST_COMPANIONS + 1])
+    if len(rows) > MOST_COMPANIONS:
+        return {}
+    times = Counter((name, person) for _, name, person in rows)
+    return {f"{person}'s run {name}": number for number, name, person in rows if name and times[name, person] == 1}
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def run_tab(request: HttpRequest, pk: int, name: str) -> tuple[TrainingRun, dict
         "continuable": cache(lambda: not run.is_live() and services.has_checkpoint(run)),
         "idempotency_key": uuid.uuid4(),
         "keeps": CheckpointsForm.of(run.checkpoints) if may_write and run.is_live() else None,
+        "companions": later(lambda: run_pages.companions(run)),
         "best": later(lambda: selected.best(run)),
     }
 
