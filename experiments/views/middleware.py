@@ -28,7 +28,9 @@ class LoggedIn(LoginRequiredMiddleware):
             return super().handle_no_permission(request, view_func)
         came_from = request.headers.get("Referer", "")
         ours = url_has_allowed_host_and_scheme(came_from, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-        if request.path != reverse("logout"):
+        # A script's question has no page to show it on; and the session that keeps it could take the place of that of a login meanwhile.
+        asked_by_script = request.headers.get("Accept") == "application/json"
+        if request.path != reverse("logout") and not asked_by_script:
             messages.warning(request, "You had been logged out, so what you sent was not done: send it again.")
         page = urlsplit(came_from)
         back = f"{page.path}?{page.query}" if page.query else page.path

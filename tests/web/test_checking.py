@@ -7,6 +7,8 @@ import uuid
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.test import Client
 from django.urls import reverse
 
 from experiments import services
@@ -107,3 +109,10 @@ def test_a_full_disk_quota_is_said_before_anything_is_sent(project: Project, bob
     assert "takes 2.0 GB of the 1.0 GB of disk" in said[0]
     form = as_(bob).post(reverse("new_definition", args=[project.pk]), definition_form()).context["form"]
     assert list(form.errors["upload"]) == said
+
+
+def test_who_is_logged_out_gets_no_session_that_could_take_the_place_of_a_login(project: Project, client: Client) -> None:
+    address = reverse("check_definition", args=[project.pk])
+    answer = client.post(address, typed(), headers={"Accept": "application/json"})
+    assert answer.status_code == 302
+    assert settings.SESSION_COOKIE_NAME not in answer.cookies
