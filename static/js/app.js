@@ -56,6 +56,23 @@ function uuid() {
   return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
+/** What is no number or no date ("1e", "31." of a date) a browser sends as if its field were empty: it says so instead, also of the forms
+    that leave all else to the studio. */
+function readables() {
+  document.addEventListener(
+    'submit',
+    (event) => {
+      const fields = /** @type {HTMLFormElement} */ (event.target).querySelectorAll('input');
+      const wrong = [...fields].find((field) => field.validity.badInput && field.checkVisibility());
+      if (!wrong) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      wrong.reportValidity();
+    },
+    true,
+  );
+}
+
 /** A form that was sent is not sent again while it is on its way. */
 function oneSubmit() {
   document.addEventListener('submit', (event) => {
@@ -192,6 +209,7 @@ function currentTab() {
 }
 
 csrf.start();
+readables();
 confirmations();
 menus();
 dialogs();

@@ -103,3 +103,21 @@ def test_a_walkthrough_of_the_original_console_finds_the_instance_group_and_its_
     for column in ("Name and ID", "Submitter", "Type", "State", "CPU slots", "GPU slots", "Priority", "Submitted", "Ended", "Run duration"):
         expect(page.locator("#jobs thead")).to_contain_text(column)
     is_readable_and_fits(page)
+
+
+def test_what_is_no_number_is_not_sent_as_if_the_field_were_empty(visit: Visit, site: Site) -> None:
+    page = visit(username="dora")
+    go(page, site, "sharing")
+    page.get_by_label("Quota of bob").fill("3")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("The scheduling policy is changed.")).to_be_visible()
+    quota = page.get_by_label("Quota of bob")
+    quota.fill("")
+    quota.press_sequentially("2e")
+    page.get_by_role("button", name="Apply").click()
+    expect(quota).to_be_focused()
+    page.reload()
+    expect(quota).to_have_value("3")
+    quota.fill("")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("The scheduling policy is changed.")).to_be_visible()
