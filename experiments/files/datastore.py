@@ -27,6 +27,7 @@ from experiments.files.zipcheck import BundleRefused, Limits
 from experiments.models import DataAsset, Tombstone
 
 CHUNK_BYTES = 1 << 20
+WHOLE_BYTES = 8 << 20  # what a form carries in one go (static/js/sending.js, PIECE)
 ADVICE = "split it into several data assets, or have an administrator put it into the shared data root"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -115,6 +116,12 @@ def received_bytes(key: uuid.UUID, parts: Sequence[Part]) -> int:
     if not there:
         return 0
     return sum(parts[number].size_bytes for number in there[:-1] if number < len(parts)) + _size(draft(key) / str(there[-1]))
+
+
+def came_whole(key: uuid.UUID, parts: Sequence[Part]) -> bool:
+    """Whether it is all there and so small that it came with a form: it is of use to that form alone, and is chosen again at no cost."""
+    total = sum(part.size_bytes for part in parts)
+    return total <= WHOLE_BYTES and received_bytes(key, parts) == total
 
 
 def append(key: uuid.UUID, number: int, body: BinaryIO, *, offset: int, most_bytes: int) -> int:

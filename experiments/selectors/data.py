@@ -98,9 +98,11 @@ def newer_than(asset: DataAsset | None) -> DataAsset | None:
 
 
 def unfinished(project: Project, user_id: int) -> list[Unfinished]:
-    """The person's own uploads that can be gone on with."""
-    found = project.data_uploads.filter(created_by=user_id)
-    return [Unfinished(each, datastore.received_bytes(each.key, [datastore.Part(*part) for part in each.parts])) for each in found]
+    """The person's own uploads that it would cost something to begin anew."""
+    found = [(each, [datastore.Part(*part) for part in each.parts]) for each in project.data_uploads.filter(created_by=user_id)]
+    return [
+        Unfinished(each, datastore.received_bytes(each.key, parts)) for each, parts in found if not datastore.came_whole(each.key, parts)
+    ]
 
 
 def listing(asset: DataAsset | None, path: str) -> Listing:

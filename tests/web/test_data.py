@@ -117,7 +117,7 @@ def test_a_wrong_hash_is_refused_and_the_upload_is_given_up(project: Project, bo
 
 def test_an_upload_can_be_removed(project: Project, bob: User, as_: As) -> None:
     client = as_(bob)
-    address = begin(client, project, ("a", 1)).json()["upload"]
+    address = begin(client, project, ("a", 2)).json()["upload"]
     put(client, address, b"x")
     assert address in client.get(reverse("assets", args=[project.pk])).content.decode()
     assert client.post(f"{address}drop/").url == reverse("assets", args=[project.pk])

@@ -15,7 +15,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from experiments import services
 from experiments.files import datastore, pruning
+from experiments.files.datastore import Part
 from experiments.models import DataAsset, DataUpload, DefinitionVersion, Experiment, Project, TrainingDefinition, User
 from experiments.ops import installation
 from tests import cast
@@ -161,14 +163,32 @@ def test_nobody_else_takes_kept_data(project: Project, alice: User, bob: User, a
     assert DataUpload.objects.count() == 1
 
 
-def test_too_many_kept_files_are_refused_in_words_and_the_oldest_stay(
+def test_of_too_many_kept_files_the_oldest_makes_room(project: Project, bob: User, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.services.data.MOST_UNFINISHED", 1)
+    refused(as_(bob), project)
+    last = kept_in(refused(as_(bob), project))
+    assert DataUpload.objects.get().pk == last
+
+
+def test_beside_too_many_uploads_on_their_way_no_file_is_kept(
     project: Project, bob: User, as_: As, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("experiments.services.data.MOST_UNFINISHED", 1)
-    first = kept_in(refused(as_(bob), project))
+    waits = services.begin_upload(project, by=bob, name="letters", parts=[Part("letters.csv", 4)])
     page = refused(as_(bob), project)
     assert "Choose the file with the code again" in page.split('id="id_upload_error"')[1]
-    assert DataUpload.objects.get().pk == first
+    assert DataUpload.objects.get() == waits
+
+
+def test_a_form_that_is_left_leaves_no_line_under_assets(project: Project, bob: User, as_: As, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, assets = as_(bob), reverse("assets", args=[project.pk])
+    kept = kept_in(refused(client, project))
+    client.post(reverse("new_data", args=[project.pk]), {"name": "", "upload": [SimpleUploadedFile("a.csv", b"1,2\n")]})
+    assert DataUpload.objects.count() == 2
+    assert "upload-" not in client.get(assets).content.decode()
+    monkeypatch.setattr("experiments.files.datastore.WHOLE_BYTES", 3)
+    page = one_line(client.get(assets).content.decode())
+    assert f'href="{reverse("new_definition", args=[project.pk])}?kept={kept}">Make one' in page, "what took long to send is not lost"
 
 
 def test_a_kept_file_goes_after_a_week_and_nothing_else_does(project: Project, bob: User, version: DefinitionVersion, as_: As) -> None:
