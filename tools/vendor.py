@@ -121,7 +121,7 @@ def _copy_package(package: Package, source: Path) -> None:
 
 
 def _tokens(modules: Path) -> str:
-    """Carbon's g10 (light) and g100 (dark) as custom properties. `data-theme` on <html> chooses; "system" asks the browser."""
+    """Carbon's g10 (light and paper) and g100 (dark) as custom properties. `data-theme` on <html> chooses; "system" asks the browser."""
     program = (
         f"const t = require({json.dumps(str(modules / '@carbon' / 'themes'))}); console.log(JSON.stringify({{light: t.g10, dark: t.g100}}))"
     )
@@ -129,13 +129,13 @@ def _tokens(modules: Path) -> str:
     light, dark = (
         "".join(f"  --{_kebab(name)}: {themes[key][name]};\n" for name in TOKENS if name in themes[key]) for key in ("light", "dark")
     )
-    system = "".join(f"  {line}\n" for line in dark.splitlines())
+    within = "".join(f"  {line}\n" for line in dark.splitlines())
     return (
         "/* Written by tools/vendor.py from @carbon/themes (g10, g100). */\n"
         f":root {{\n  color-scheme: light;\n{light}}}\n"
-        f":root[data-theme='dark'] {{\n  color-scheme: dark;\n{dark}}}\n"
-        "@media (prefers-color-scheme: dark) {\n"
-        f"  :root[data-theme='system'] {{\n    color-scheme: dark;\n{system}  }}\n}}\n"
+        f"@media screen {{\n  :root[data-theme='dark'] {{\n    color-scheme: dark;\n{within}  }}\n}}\n"
+        "@media screen and (prefers-color-scheme: dark) {\n"
+        f"  :root[data-theme='system'] {{\n    color-scheme: dark;\n{within}  }}\n}}\n"
     )
 
 

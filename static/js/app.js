@@ -56,23 +56,6 @@ function uuid() {
   return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** What is no number or no date ("1e", "31." of a date) a browser sends as if its field were empty: it says so instead, also of the forms
-    that leave all else to the studio. */
-function readables() {
-  document.addEventListener(
-    'submit',
-    (event) => {
-      const fields = /** @type {HTMLFormElement} */ (event.target).querySelectorAll('input');
-      const wrong = [...fields].find((field) => field.validity.badInput && field.checkVisibility());
-      if (!wrong) return;
-      event.preventDefault();
-      event.stopImmediatePropagation();
-      wrong.reportValidity();
-    },
-    true,
-  );
-}
-
 /** A form that was sent is not sent again while it is on its way. */
 function oneSubmit() {
   document.addEventListener('submit', (event) => {
@@ -99,20 +82,10 @@ function shownOnce() {
   if (document.querySelector('[data-once]')) history.replaceState(history.state, '', location.href);
 }
 
-/** A notification whose link is followed, in this tab or another, is read. */
-function markNotifications() {
-  const read = (/** @type {Event} */ event) => {
-    const link = /** @type {Element} */ (event.target).closest?.('a[data-read]');
-    const token = /** @type {HTMLInputElement | null} */ (document.querySelector('[name=csrfmiddlewaretoken]'))?.value || '';
-    if (link) fetch(link.getAttribute('data-read') || '', { method: 'POST', headers: { 'X-CSRFToken': token }, keepalive: true }).catch(() => {}); // it stays unread
-  };
-  document.addEventListener('click', read);
-  document.addEventListener('auxclick', read);
-}
-
-/** The theme changes at once; the form tells the server. What is drawn is drawn anew, also where the system goes from day to night. */
+/** The theme changes at once; the form tells the server. What is drawn is drawn anew, also where the system goes from day to night, and for paper. */
 function themes() {
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => document.dispatchEvent(new CustomEvent('theme')));
+  const again = () => document.dispatchEvent(new CustomEvent('theme'));
+  for (const query of ['(prefers-color-scheme: dark)', 'print']) matchMedia(query).addEventListener('change', again);
   document.querySelector('[data-theme-form]')?.addEventListener('submit', (event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.target);
@@ -209,13 +182,11 @@ function currentTab() {
 }
 
 csrf.start();
-readables();
 confirmations();
 menus();
 dialogs();
 oneSubmit();
 shownOnce();
-markNotifications();
 themes();
 toasts();
 failures();
@@ -224,6 +195,8 @@ shortcuts.start();
 times.start();
 live.start();
 import('./unsent.js').then((unsent) => unsent.start());
+import('./readables.js').then((readables) => readables.start());
+import('./read.js').then((read) => read.start());
 // Most pages have no form that is looked at while it is filled in.
 const check = () => document.querySelector('[data-check]') && import('./checking.js').then((checking) => checking.look());
 check();

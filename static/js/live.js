@@ -85,7 +85,7 @@ function closed(code) {
   setTimeout(connect, wait * (0.3 + 0.7 * Math.random()));
 }
 
-/** The page is on its way to another one where a form of it was sent, be it the one that has deleted what it shows. */
+/** A page of which a form was sent is on its way, be it the one that has deleted what it shows. */
 function reload() {
   if (document.querySelector('form [aria-busy]')) return;
   document.dispatchEvent(new CustomEvent('leaving'));
@@ -114,7 +114,7 @@ function receive(message) {
   for (const handler of listeners.get(message.type) || []) handler(message);
 }
 
-/** What the page shows was deleted, or is not this person's to see any more: the server answers for it, in a part of the page or in full. @param {string} topic */
+/** What the page shows is deleted, or no longer this person's to see: the server says which. @param {string} topic */
 function lost(topic) {
   granted.delete(topic);
   subscribed.delete(topic);

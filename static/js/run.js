@@ -131,7 +131,7 @@ function place(name) {
   new IntersectionObserver((entries, observer) => {
     if (!entries.some((e) => e.isIntersecting)) return;
     observer.disconnect();
-    make(one);
+    if (!one.chart) make(one);
   }, { rootMargin: '200px' }).observe(box);
 }
 
@@ -382,6 +382,7 @@ function controls() {
     for (const box of list.querySelectorAll('figure')) box.hidden = !box.classList.contains('chart-low') && !(box.dataset.chart || '').toLowerCase().includes(wanted);
   });
   document.addEventListener('theme', () => redraw());
+  addEventListener('beforeprint', () => drawn.forEach((one) => one.chart || make(one))); // also what nobody has looked at yet
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redraw());
 }
 

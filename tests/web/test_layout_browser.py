@@ -95,3 +95,25 @@ def test_lines_that_a_log_is_searched_for_stand_one_below_the_other(visit: Visit
     first, second, third = (page.locator(".log-found li").nth(n).bounding_box() for n in range(3))
     assert first and second and third
     assert second["y"] - first["y"] == first["height"] and third["y"] - second["y"] == second["height"]
+
+
+def test_paper_is_light_and_has_every_chart(visit: Visit, site: Site) -> None:
+    page = visit(theme="dark", width=1000)
+    go(page, site, "completed run")
+    page.locator(".uplot").first.wait_for()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ground) == "rgb(22, 22, 22)"
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # as browsers do it
+    assert page.evaluate(ground) == "rgb(244, 244, 244)"
+    assert page.locator(".chart").count() == page.locator(".chart .uplot").count() > 2
+    assert not page.get_by_role("link", name="Run with changes").is_visible()
+
+
+def test_heads_of_the_run_table_break_between_their_words(visit: Visit, site: Site) -> None:
+    page = visit(width=1000)
+    go(page, site, "run table")
+    heads = page.locator(".run-table thead .sorter")
+    for word in ("Submitter", "Tags", "Duration"):
+        box = heads.filter(has_text=word).locator("button").bounding_box()
+        assert box and box["height"] < 36, f"{word} is on more than a line"
