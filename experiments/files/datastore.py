@@ -235,6 +235,8 @@ def _build(key: uuid.UUID, parts: Sequence[Part]) -> None:
 
 
 def _unpack(path: Path, name: str, into: Path) -> None:
+    if not _size(path):  # of an empty file no piece is ever sent
+        raise ContentRefused(f"{name} is empty: pack the folder with the data and upload that.")
     limits = Limits(entries=settings.EDT_MAX_DATA_ENTRIES, unpacked_bytes=settings.EDT_MAX_DATA_BYTES, advice=ADVICE)
     try:
         found = folders.unpack(path, into=into, name=name, limits=limits, room=free_bytes())

@@ -105,8 +105,10 @@ def drop_import(order: ProjectImport, *, now: dt.datetime) -> None:
 
 
 def _check_size(name: str, size_bytes: int) -> None:
+    if not size_bytes:
+        checks.refuse("upload", f"{name} is empty: choose the archive of a project.")
     most = reading.most_bytes()
-    if not 0 < size_bytes <= most:
+    if size_bytes > most:
         checks.refuse("upload", f"{name} has {size_bytes >> 20} MiB: choose the archive of a project, of at most {most >> 20} MiB.")
     if size_bytes > datastore.free_bytes():
         checks.refuse("upload", datastore.no_room(size_bytes))
