@@ -13,7 +13,7 @@ from experiments import access, selectors, services
 from experiments.forms.common import attempt
 from experiments.forms.wording import Form
 from experiments.services.joining import MOST_SLOTS
-from experiments.views.responses import begun, page, person
+from experiments.views.responses import page, person
 
 MADE = "machine"  # in the session
 
@@ -41,8 +41,6 @@ def new(request: HttpRequest) -> HttpResponse:
         if made := attempt(form, lambda: services.add_node(by=user, name=said["name"], slots=said["slots"])):
             request.session[MADE] = [made[0].node_name, made[1]]  # until the next page: a form that is sent again would make another
             return redirect(f"{reverse('new_node')}?{urlencode({'arriving': made[0].node_name})}")
-    if form.errors:
-        begun(form)
     name = request.GET.get("arriving", "")[:63]
     of, secret = request.session.pop(MADE, ("", "")) if request.method == "GET" and "part" not in request.GET else ("", "")
     context = {

@@ -20,7 +20,7 @@ from experiments.forms.wording import Form
 from experiments.models import PilotPool, Slot
 from experiments.ops import clock
 from experiments.selectors import pilots as selected
-from experiments.views.responses import act, begun, done, later, page, person
+from experiments.views.responses import act, done, later, page, person
 
 WORDS = {
     "studio": ("Studio's address", "Under which pilots reach the studio from the machines of the engine."),
@@ -78,8 +78,6 @@ def index(request: HttpRequest) -> HttpResponse:
         made = attempt(form, lambda: services.create_pool(by=user, **form.cleaned_data))
         if made is not None:
             return done(request, f"The pool {made.name} is there.", to=reverse("pilot_pool", args=[made.name]))
-    if form.errors:
-        begun(form)
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],
@@ -101,8 +99,6 @@ def pool(request: HttpRequest, name: str) -> HttpResponse:
         changed = attempt(form, lambda: services.change_pool(found, by=user, **form.cleaned_data))
         if changed is not None:
             return done(request, f"The pool {name} is changed.", to=reverse("pilot_pool", args=[name]))
-    if form.errors:
-        begun(form)
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster")), ("Pilots", reverse("pilots"))],

@@ -43,7 +43,8 @@ def later(read: Callable[[], T]) -> T:
 def page(
     request: HttpRequest, template: str, context: Mapping[str, Any], *, parts: Mapping[str, str] | None = None, status: int = 200
 ) -> HttpResponse:
-    """The page, or the fragment that ?part= names: one of `parts`, else 404. Neither is kept by any cache.
+    """The page, or the fragment that ?part= names: one of `parts`, else 404. Neither is kept by any cache. With a form that was refused the
+    keyboard is at the first field that is wrong.
 
     A page with a button that makes something at once (`idempotency_key`) is not kept for the browser's Back either: it would come back with
     the key of what was made before, and the button would do nothing."""
@@ -52,6 +53,9 @@ def page(
         if part not in (parts or {}):
             raise Http404("There is no such part of the page.")
         template = (parts or {})[part]
+    form = context.get("form")
+    if request.method == "POST" and isinstance(form, forms.BaseForm) and form.errors:
+        begun(form)
     response = render(request, template, {"now": timezone.now(), "kept_query": _kept_query(request), **context}, status=status)
     response["Cache-Control"] = "private, no-cache" if part is None and "idempotency_key" not in context else "no-store"
     return response

@@ -26,7 +26,7 @@ from experiments.ops import clock
 from experiments.selectors.run_pages import named_ids
 from experiments.selectors.sharing import cluster_changes, nodes_in_service, shared_projects, sharers
 from experiments.views.paging import Pages
-from experiments.views.responses import act, begun, done, later, page, person, refused
+from experiments.views.responses import act, done, later, page, person, refused
 
 HISTORY_ROWS = 50
 NO_SLOT = "This node has no such slot."
@@ -41,8 +41,6 @@ def sharing(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid() and attempt(form, lambda: _store(form, user)) is not None:
         pages = f"?{request.GET.urlencode()}" if request.GET else ""
         return done(request, "The scheduling policy is changed.", to=f"{reverse('sharing')}{pages}")
-    if form.errors:
-        begun(form)
     context = {
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster"))],

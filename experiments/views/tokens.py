@@ -15,7 +15,7 @@ from experiments.forms.common import attempt
 from experiments.forms.wording import Form
 from experiments.models import ApiToken, Project, Scope, User
 from experiments.services.tokens import MOST_DAYS
-from experiments.views.responses import act, begun, done, later, page, person
+from experiments.views.responses import act, done, later, page, person
 
 USUAL_DAYS = 90
 
@@ -56,8 +56,6 @@ def index(request: HttpRequest) -> HttpResponse:
                 by=user, name=said["name"], scope=said["scope"], project=said["project"], days=said["expires_in_days"], now=timezone.now()
             ),
         )
-    if form.errors:
-        begun(form)
     context = {
         "crumbs": [("Profile", reverse("profile"))],
         "form": TokenForm(None, user=user) if made else form,

@@ -203,3 +203,36 @@ def test_nothing_asks_with_the_browsers_own_box() -> None:
     for path in scripts.glob("*.js"):
         for word in ("window.confirm(", "window.alert(", " confirm(", " alert(", "window.prompt("):
             assert word not in path.read_text(), path.name
+
+
+def test_a_reload_makes_no_second_trigger(visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, "triggers")
+    page.get_by_label("When").select_option("Any signed call")
+    page.get_by_label("Experiment").select_option("Learning rates")
+    page.get_by_role("button", name="Make trigger").click()
+    expect(page.locator("#secret")).to_be_visible()
+    expect(page.locator("#triggers section")).to_have_count(1)
+    page.reload()
+    expect(page.locator("#secret")).to_have_count(0)
+    expect(page.locator("#triggers section")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "button", "field"),
+    [
+        ("triggers", "Make trigger", "Experiment"),
+        ("profile", "Change password", "Old password"),
+        ("notification choices", "Add webhook", "Address"),
+        ("project webhooks", "Add webhook", "Address"),
+        ("members", "Add member", "Username"),
+        ("variables of a definition", "Save", "Name"),
+    ],
+)
+def test_the_keyboard_is_at_the_first_field_that_was_refused(name: str, button: str, field: str, visit: Visit, site: Site) -> None:
+    page = visit()
+    go(page, site, name)
+    page.locator("form:has(button)").evaluate_all("forms => forms.forEach(form => { form.noValidate = true; })")
+    page.get_by_role("button", name=button).last.click()
+    expect(page.locator(".error").first).to_be_visible()
+    expect(page.get_by_label(field, exact=True).last).to_be_focused()
