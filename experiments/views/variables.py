@@ -41,7 +41,9 @@ class VariableForm(Form):
 
     def without_secret(self) -> VariableForm:
         if self.is_bound and self.data.get("secret") != "no":
-            self.data = {**self.data, "value": ""}
+            said = self.data.copy()  # type: ignore[attr-defined]  # a QueryDict, whose values are lists to dict's own ways
+            said["value"] = ""
+            self.data = said
         return self
 
 

@@ -72,6 +72,14 @@ def test_what_is_not_whole_is_refused(studio: Seeded, as_: As, sent: dict[str, s
     assert EnvironmentVariable.objects.count() == before
 
 
+def test_all_but_the_secret_comes_back_as_it_was_typed(studio: Seeded, as_: As) -> None:
+    sent = {"name": "HF TOKEN", "secret": "yes", "value": "hf_1"}
+    page = as_(studio.alice).post(reverse("project_variables", args=[studio.digits.pk]), sent).content.decode()
+    assert 'value="HF TOKEN"' in page
+    assert '<option value="yes" selected>' in page
+    assert "hf_1" not in page
+
+
 def test_no_page_of_the_studio_has_the_value(studio: Seeded, as_: As) -> None:
     services.set_variable(studio.digits, by=studio.alice, name="TOKEN", value=SECRET, secret=True)
     run, experiment = studio.queued, studio.experiment
