@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from experiments.logs import terminal
+
 LONGEST_LINE = 16 * 1024  # bytes looked at together: longer lines are searched piece by piece
 SHOWN_CHARACTERS = 2000  # of a line
 LEVELS = ("debug", "info", "warning", "error")
@@ -63,7 +65,8 @@ def search(file: BinaryIO, *, pattern: str, regex: bool, level: str, most: int) 
             if (wanted and above not in wanted) or not (matches(line) if matches else needle in raw.lower()):
                 continue
             total += 1
-            found.append([number, offset, above or level_of(line, ""), line[:SHOWN_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}")])
+            shown = terminal.line(line)[:SHOWN_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+            found.append([number, offset, above or level_of(line, ""), shown])
     except TooLong:
         complete = False
     return {"lines": list(found), "total": total, "read": read, "complete": complete}

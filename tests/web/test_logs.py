@@ -106,6 +106,11 @@ def test_levels_are_what_lines_say_and_what_belongs_to_them(search: Search) -> N
     assert [line[2] for line in search(text, most=99)["lines"]][:3] == ["info", "", "warning"]
 
 
+def test_lines_that_match_are_shown_as_they_stand_on_a_terminal(search: Search) -> None:
+    found = search("\x1b[31mloss\x1b[0m is 0.5\n 10%|#  |\r100%|###| loss\n", pattern="loss")["lines"]
+    assert [line[3] for line in found] == ["loss is 0.5", "100%|###| loss"]
+
+
 def test_lines_are_numbered_and_placed_whatever_their_length(search: Search) -> None:
     text = "a\n" + "é" * 40_000 + " needle\nneedle\n"
     first, second = search(text, pattern="needle")["lines"]
