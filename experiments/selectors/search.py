@@ -31,7 +31,7 @@ class SearchResults:
 
 
 def search(user: User, query: str) -> SearchResults:
-    """Names, descriptions, commands, tags and notes that contain the words; a number also finds the run with that id.
+    """Names, descriptions, commands, tags and notes that contain the words; a number, "#7" or "run 7" also finds the run with that id.
 
     Nothing for no words.
     """
@@ -43,7 +43,7 @@ def search(user: User, query: str) -> SearchResults:
     named = Q(name__icontains=words) | Q(description__icontains=words)
     tagged = Q(tags__icontains=words) | Q(tags__icontains=json.dumps(words)[1:-1])  # one database keeps JSON escaped, the other does not
     runs = Q(name__icontains=words) | Q(command__icontains=words) | Q(note__icontains=words) | tagged
-    number = words.removeprefix("#")
+    number = words.lower().removeprefix("run").strip().removeprefix("#")  # as pages call it: "run 7"
     if number.isascii() and number.isdigit() and len(number) < 19:
         runs |= Q(pk=int(number))
     of_runs = TrainingRun.objects.filter(runs, experiment__project__in=mine.values("pk")).select_related(
