@@ -117,3 +117,17 @@ def test_heads_of_the_run_table_break_between_their_words(visit: Visit, site: Si
     for word in ("Submitter", "Tags", "Duration"):
         box = heads.filter(has_text=word).locator("button").bounding_box()
         assert box and box["height"] < 36, f"{word} is on more than a line"
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_head_without_spaces_stays_in_its_column(width: int, visit: Visit, site: Site) -> None:
+    page = visit(width=width)
+    go(page, site, "run table")
+    button = page.locator(".run-table thead .sorter button").filter(has_text="Test accuracy")
+    beyond = button.evaluate(
+        """button => {
+          button.textContent = 'm'.repeat(100);
+          return button.getBoundingClientRect().right - button.closest('th').getBoundingClientRect().right;
+        }"""
+    )
+    assert beyond <= 0
