@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.state.allowance import Allowance
 from training_runtime.elastic.state.generators import Watched
 from training_runtime.elastic.state.used_values import UsedValues
 
@@ -37,6 +38,7 @@ class Exactness:
         self._job, self._watched, self._tell = job, Watched(parts_of(job)), tell
         self._drawn: list[str] = []
         self._tested = False
+        self._allowance = Allowance()
 
     def begin(self, found: list[str] | None, *, on_device: bool) -> None:
         """`found`: what `look_twice` has; None: it was not asked, or could not tell."""
@@ -57,13 +59,16 @@ class Exactness:
 
     @contextmanager
     def callbacks(self) -> Iterator[None]:
-        """Around the script's callbacks between epochs."""
-        if not self._job.user_callbacks:
+        """Around the script's callbacks between epochs, as often as there is time."""
+        if not (self._job.user_callbacks and self._allowance.is_left()):
             yield
             return
-        values = UsedValues(loaded_by(self._job), known=self._job.live.modules(), caches=False)
+        with self._allowance.spending():
+            values = UsedValues(loaded_by(self._job), known=self._job.live.modules(), caches=False)
         yield
-        if changed := values.changed():
+        with self._allowance.spending():
+            changed = values.changed()
+        if changed:
             self._tell([RELOADS.format(joined(changed))], False)
 
     @contextmanager

@@ -2,7 +2,7 @@
 `state`, what the loop over a step's batches leaves behind, and what samples are loaded by.
 
 It is looked at, and nothing is changed: how a run says that it is not exact. In the first steps of a worker and at the end of its first
-epochs, as a look goes through all that the body's names lead to.
+epochs, where there is time left for it, as a look goes through all that the body's names lead to.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.state.allowance import Allowance
 from training_runtime.elastic.state.generators import Watched
 from training_runtime.elastic.state.registered import Registered
 from training_runtime.elastic.state.used_values import UsedValues
@@ -48,12 +49,20 @@ class LoopWatch:
         self._job, self._tell = job, tell
         self._seen, self._watched = 0, False
         self._body: tuple[FrameType, range] | None = None
+        self._allowance = Allowance()
 
     def begin_step(self, *, is_last_of_epoch: bool) -> None:
         """A pass of the body begins: called by the generator that the loop goes through."""
-        frame = loop_names.script_frame(sys._getframe(1))
+        is_one_of_them = self._seen < FIRST or (is_last_of_epoch and self._seen < MOST)
+        self._watched = is_one_of_them and self._allowance.is_left()
+        if not self._watched:
+            return
+        with self._allowance.spending():
+            self._begin(loop_names.script_frame(sys._getframe(1)))
+
+    def _begin(self, frame: FrameType) -> None:
         body = loop_names.body_of(frame)
-        self._watched = bool(body) and (self._seen < FIRST or (is_last_of_epoch and self._seen < MOST))
+        self._watched = bool(body)
         if not self._watched:
             return
         self._seen += 1
@@ -68,11 +77,12 @@ class LoopWatch:
 
     def begin_batches(self) -> None:
         """The loop over the step's batches begins: called by the generator that it goes through."""
-        if not self._watched or self._body is None:
-            return
+        if self._watched and self._body is not None:
+            with self._allowance.spending():
+                self._begin_batches(*self._body, loop_names.script_frame(sys._getframe(1)))
+
+    def _begin_batches(self, frame: FrameType, body: range, inner_frame: FrameType) -> None:
         self._reloads()
-        frame, body = self._body
-        inner_frame = loop_names.script_frame(sys._getframe(1))
         inner = loop_names.body_of(inner_frame)
         end = body.stop if inner_frame is frame else len(inner_frame.f_code.co_code)
         counted = loop_names.values(frame, loop_names.targets(frame, body))
@@ -86,22 +96,26 @@ class LoopWatch:
     def end_batches(self) -> None:
         if not self._watched:
             return
-        changed = [*self._inside.changed(), *self._drawn_inside.drawn()]
-        if changed:
-            self._tell([INSIDE.format(joined(changed))])
-        self._note_loads()
+        with self._allowance.spending():
+            changed = [*self._inside.changed(), *self._drawn_inside.drawn()]
+            if changed:
+                self._tell([INSIDE.format(joined(changed))])
+            self._note_loads()
 
     def end_step(self) -> None:
         """Its body is done."""
-        if not self._watched or self._body is None:
-            return
+        if self._watched and self._body is not None:
+            with self._allowance.spending():
+                self._end_step(self._body[0])
+        self._watched = False
+        self._body = None
+
+    def _end_step(self, frame: FrameType) -> None:
         self._reloads()
-        now = loop_names.values(self._body[0], list(self._values.roots))
+        now = loop_names.values(frame, list(self._values.roots))
         changed = [name for name in self._values.changed(now) if not _is_clock(now.get(name))]
         if changed or (changed := self._drawn.drawn()):
             self._tell([UNNAMED.format(joined(changed))])
-        self._watched = False
-        self._body = None
         del self._values, self._drawn, self._inside, self._drawn_inside, self._loads, self._own  # which hold what is the step's
 
     def _state(self) -> Mapping[str, Any]:
