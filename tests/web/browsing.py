@@ -69,8 +69,9 @@ def site(servers: subprocess.Popen[str]) -> Iterator[Site]:
     made.tell("end")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def browser() -> Browser:
+    """For each test anew: it is closed as one ends that is followed by a test without it."""
     return chromium.shared()
 
 
