@@ -69,9 +69,8 @@ def site(servers: subprocess.Popen[str]) -> Iterator[Site]:
     made.tell("end")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Browser:
-    """For each test anew: it is closed as one ends that is followed by a test without it."""
     return chromium.shared()
 
 
@@ -92,7 +91,8 @@ def visit(browser: Browser, site: Site) -> Iterator[Visit]:
         return "htmx:error: timeout" in text
 
     def open_(*, width: int = 1280, theme: str = "light", script: bool = True, username: str = "alice", outage: bool = False) -> Page:
-        context = browser.new_context(
+        # Not `browser`, which says that it stays open: a test without one may have been between, and it was closed.
+        context = chromium.shared().new_context(
             viewport={"width": width, "height": 800}, color_scheme="dark" if theme == "dark" else "light", java_script_enabled=script
         )
         contexts.append(context)
