@@ -46,7 +46,11 @@ def show(*_: object, block: bool | None = None, **__: object) -> None:
 def keep_figure(figure: Any) -> str:
     """As RESULT_DIR/figures/figure-001-5f2a9c01.png; its name, or "" where it is not kept."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
+    try:
+        figure.savefig(drawn, format="png")
+    except Exception as error:  # what the script has put into it: a formula that is none, a size that no picture has. It trains on
+        _say(f"A figure that is shown could not be drawn: {error}.")
+        return ""
     return keep_picture(drawn.getvalue())
 
 

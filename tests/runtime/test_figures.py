@@ -73,6 +73,13 @@ def test_a_figure_that_cannot_be_kept_ends_nothing(tmp_path: Path, folder: str) 
     assert done.stdout.endswith("and on\n")
 
 
+def test_a_figure_that_cannot_be_drawn_ends_nothing(tmp_path: Path) -> None:
+    wrong = "import matplotlib.pyplot as plt\nplt.title(r'$\\frac{1}$')\nplt.show()\nprint(plt.get_fignums(), 'and on')"
+    done = run(tmp_path, wrong)
+    assert done.stdout.startswith("A figure that is shown could not be drawn: ")
+    assert done.stdout.endswith("[] and on\n")
+
+
 def test_a_notebook_shows_what_its_cells_have_drawn_and_what_it_displays(tmp_path: Path) -> None:
     cells = (
         "%matplotlib inline\nimport matplotlib.pyplot as plt",

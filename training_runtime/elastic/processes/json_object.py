@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from training_runtime.errors import ProtocolError
+from training_runtime.records import words
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -15,5 +16,5 @@ def parse(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ProtocolError(f"no object: {str(found)[:80]!r}")
+        raise ProtocolError(f"no object: {words(found)!r}")
     return found
