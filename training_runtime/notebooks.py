@@ -157,7 +157,7 @@ def _with_last_value(code: str) -> str:
         last = ast.parse(code).body[-1:]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code
-    if not last or not isinstance(last[0], ast.Expr) or isinstance(last[0].value, ast.Constant | ast.Await | ast.Yield):
+    if "\r" in code or not last or not isinstance(last[0], ast.Expr) or isinstance(last[0].value, ast.Constant | ast.Await | ast.Yield):
         return code
     value, lines = last[0].value, code.encode().split(b"\n")
     begin, end = (value.lineno - 1, value.col_offset), ((value.end_lineno or 0) - 1, value.end_col_offset or 0)
@@ -165,8 +165,9 @@ def _with_last_value(code: str) -> str:
         return code
     if lines[end[0]][end[1] :].lstrip().startswith(b";"):
         return code
-    lines[end[0]] = lines[end[0]][: end[1]] + b")" + lines[end[0]][end[1] :]
-    lines[begin[0]] = lines[begin[0]][: begin[1]] + b"_show(" + lines[begin[0]][begin[1] :]
+    opens, closes = (b"_show((", b"))") if isinstance(value, ast.Tuple) else (b"_show(", b")")
+    lines[end[0]] = lines[end[0]][: end[1]] + closes + lines[end[0]][end[1] :]
+    lines[begin[0]] = lines[begin[0]][: begin[1]] + opens + lines[begin[0]][begin[1] :]
     return b"\n".join(lines).decode()
 
 

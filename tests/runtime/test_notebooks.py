@@ -213,6 +213,8 @@ def test_what_a_notebook_installs_is_what_it_requires() -> None:
         "a value": ("x = 3\nx", "x = 3\n_show(x)"),
         "over several lines": ("é = [\n  1,\n]\n(é +\n 'ü')  # said", "é = [\n  1,\n]\n(_show(é +\n 'ü'))  # said"),
         "a call": ("model.fit(x)", "_show(model.fit(x))"),
+        "several values": ("x, 'y'", "_show((x, 'y'))"),
+        "not where lines end otherwise": ("y = 1\rx", "y = 1\rx"),
         "not where it is kept back": ("x;", "x;"),
         "nor what shows itself": ("print(x)", "print(x)"),
         "nor a text that explains": ("'''About it'''", "'''About it'''"),
@@ -226,8 +228,8 @@ def test_what_stands_at_the_end_of_a_cell_is_shown(cell: str, becomes: str) -> N
 
 
 def test_values_are_shown_as_a_notebook_shows_them(tmp_path: Path) -> None:
-    cells = ("'a' + 'b'", "None", "[1,\n 2]", "x = 3;x;", "def f():\n    return 7\nf()", "display('a')")
-    assert printed(tmp_path, notebook(*cells)) == ["'ab'", "[1, 2]", "7", "a"]
+    cells = ("'a' + 'b'", "None", "[1,\n 2]", "x = 3;x;", "def f():\n    return 7\nf()", "display('a')", "1, 2")
+    assert printed(tmp_path, notebook(*cells)) == ["'ab'", "[1, 2]", "7", "a", "(1, 2)"]
 
 
 KERNEL = """
