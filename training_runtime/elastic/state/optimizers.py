@@ -10,6 +10,7 @@ import torch
 
 from training_runtime.elastic.state.transfer import replace
 
+COUNT = "step"
 OWN = frozenset(vars(torch.optim.Optimizer([torch.zeros(1)], {})))  # the attributes that every optimizer has
 
 
@@ -46,17 +47,18 @@ def put(
 
 
 def follow(optimizer: torch.optim.Optimizer) -> None:
-    """Have the optimizer's state where its parameters are. Scalars (Adam's step) stay on the CPU as torch has them, but for optimizers that
-    count on the device."""
+    """Have the optimizer's state where its parameters are, as torch's own `load_state_dict` does. A count of steps stays on the CPU, unless
+    the optimizer counts on the device."""
     for group in optimizer.param_groups:
-        scalars = bool(group.get("capturable") or group.get("fused"))
+        counts = bool(group.get("capturable") or group.get("fused"))
         for p in group["params"]:
             if p.device.type != "cpu" and p in optimizer.state:
-                optimizer.state[p] = replace(optimizer.state[p], partial(_to_device, p.device, scalars))
+                stays = {} if counts else {k: v for k, v in optimizer.state[p].items() if k == COUNT}
+                optimizer.state[p] = replace(optimizer.state[p], partial(_to_device, p.device)) | stays
 
 
-def _to_device(device: torch.device, scalars: bool, value: torch.Tensor) -> torch.Tensor:
-    return value.to(device) if scalars or value.dim() else value
+def _to_device(device: torch.device, value: torch.Tensor) -> torch.Tensor:
+    return value.to(device)
 
 
 def may_change_gradients(optimizer: torch.optim.Optimizer) -> bool:
