@@ -8,7 +8,6 @@ processor slots and toy sizes of both models instead: it shows that the benchmar
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -155,7 +154,6 @@ def main(arguments: Sequence[str]) -> None:
         return report.finish("gpu", {})
     size, kind, device = ("toy", "cpu", "cpu") if toy else ("full", "gpu", "cuda")
     seconds, rounds, settle = (3.0, 1, 8) if quick else (10.0, 3, 20)
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as on a node: the warm process must leave the GPU alone
     figures: dict[str, float] = {}
     rows, changes = [], []
     warm = Warm()

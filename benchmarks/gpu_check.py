@@ -9,7 +9,6 @@ slots and a toy model instead, which shows that the check works.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from itertools import pairwise
@@ -62,7 +61,6 @@ def main() -> int:
         report.finish("gpu_check", {})
         return 0
     size, kind, most = ("toy", "cpu", 4) if told.cpu else ("full", "gpu", torch.cuda.device_count())
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as on a node: the warm process must leave the GPU alone
     epochs, rows, hashes, warm = 20 if told.quick else 60, [], set(), Warm()
     try:
         for workers in (n for n in (1, 2, 4) if n <= most):

@@ -25,6 +25,7 @@ from training_runtime.meeting import Meeting, Meets
 from training_runtime.protocol import Grown, Holding, Members, RunSpec, SlotRef, Stop, decode, encode
 
 DEADLINE_S = 60.0
+DEVICE = os.environ.get("EDT_TEST_DEVICE", "cpu")  # of slots of which a test says nothing: "gpu" has all of them share the first GPU
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +35,9 @@ class Warm:
     def __init__(self, within: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [*within, sys.executable, "-m", "tests.engine.warm", str(theirs.fileno())]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        # As on a node: torch may look for GPUs in the warm process, and must not initialise one.
+        env = {**os.environ, "PYTHONPATH": path, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()])
         theirs.close()
         ours.settimeout(DEADLINE_S)
@@ -80,8 +83,8 @@ class Run:
         max_slots: int = 4,
         env: dict[str, str] | None = None,
         attempt: int = 1,
-        device: str = "cpu",
-        gpus: int = 0,
+        device: str = DEVICE,
+        gpus: int = int(DEVICE == "gpu"),
         torchrun: str = "",
         max_restarts: int = 0,
         elastic: bool = True,

@@ -27,16 +27,35 @@ def test_a_process_that_has_so_much_as_asked_for_gpus_is_not_forked(monkeypatch,
     assert ("initialised CUDA" in script.why_not_fork()) is touched
 
 
+def test_a_process_that_has_opened_what_cuda_alone_opens_is_not_forked(monkeypatch, tmp_path):
+    device = tmp_path / "nvidia-uvm"
+    device.touch()
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
+    monkeypatch.setattr(script, "CUDA_DEVICE", str(device))
+    assert "initialised CUDA" not in script.why_not_fork()
+    with device.open():
+        assert "initialised CUDA" in script.why_not_fork()
+
+
 def test_the_warm_process_leaves_gpus_alone():
-    seen = []
-    hook = register_optimizer_step_pre_hook(lambda *_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+    names, seen = ("CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"), []
+    hook = register_optimizer_step_pre_hook(lambda *_: seen.append([os.environ[name] for name in names]))
     try:
-        before = os.environ.get("CUDA_VISIBLE_DEVICES")
+        before = [os.environ.get(name) for name in names]
         warm.warm_up()
     finally:
         hook.remove()
-    assert seen == ["", ""], "torch's optimizers look for a GPU at every step"
-    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+    assert seen == [["", "1"]] * 2, "torch's optimizers look for a GPU at every step"
+    assert [os.environ.get(name) for name in names] == before
+
+
+def test_the_warm_process_goes_no_way_backward_where_torch_would_count_gpus(monkeypatch):
+    gone = []
+    monkeypatch.setattr(torch.Tensor, "backward", lambda self, *_, **__: gone.append(self))
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    warm.warm_up()
+    assert gone == [], "what is counted there, none, stays true in every process that is forked from this one"
 
 
 @pytest.mark.parametrize(
@@ -75,12 +94,13 @@ def test_a_script_on_several_slots_is_told_each_of_their_gpus_once(monkeypatch):
     assert workers.gpus(slots) == ["GPU-bb", "GPU-aa"]
 
 
+@pytest.mark.parametrize("shape", [(3,), ()], ids=["of some", "of one, as a temperature that is learnt"])
 @pytest.mark.parametrize(("options", "counts_on"), [({}, "cpu"), ({"capturable": True}, "meta"), ({"fused": True}, "meta")])
-def test_the_state_of_an_optimizer_goes_where_its_parameters_are(options, counts_on):
-    there, here = nn.Parameter(torch.empty(3, device="meta")), nn.Parameter(torch.zeros(3))
+def test_the_state_of_an_optimizer_goes_where_its_parameters_are(options, counts_on, shape):
+    there, here = nn.Parameter(torch.empty(shape, device="meta")), nn.Parameter(torch.zeros(shape))
     optimizer = torch.optim.Adam([{"params": [there], **options}, {"params": [here], **options}])
     for p in (there, here):
-        optimizer.state[p] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3)}
+        optimizer.state[p] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(shape), "exp_avg_sq": torch.zeros(shape)}
     optimizers.follow(optimizer)
     assert {k: v.device.type for k, v in optimizer.state[there].items()} == {"step": counts_on, "exp_avg": "meta", "exp_avg_sq": "meta"}
     assert {v.device.type for v in optimizer.state[here].values()} == {"cpu"}

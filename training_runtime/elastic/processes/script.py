@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ COST = (
     "each runs the script up to train() itself, starts later by as long as that takes, holds a copy of the datasets of its own, and loads "
     "its batches itself where the script runs threads. The weights are the same"
 )
+CUDA_DEVICE = "/dev/nvidia-uvm"
 _OURS = ("host-link", THREAD)  # the one does not run when anything is forked, the other does nothing then
 # Of pyarrow, and so of pandas: jemalloc holds its locks around a fork, and a child goes on without this thread (its background_thread.c).
 _NATIVE_HARMLESS = ("jemalloc_bg_thd",)
@@ -107,13 +109,22 @@ def _sleeps(task: Path) -> bool:
 
 def _has_touched_cuda() -> bool:
     """Whether CUDA could not be used in a fork of this process. Even `torch.cuda.is_available()` may have that effect, of which the process
-    knows nothing itself: torch tells it in the fork."""
+    knows nothing itself: torch tells it in the fork. Of a backward pass, which counts the GPUs for good, it does not tell: but that opens
+    what CUDA alone opens."""
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         return False
+    if any(_leads_to(descriptor, CUDA_DEVICE) for descriptor in Path("/proc/self/fd").iterdir()):
+        return True
     pid = os.fork()
     if not pid:
         os._exit(bool(torch.cuda._is_in_bad_fork()))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+
+
+def _leads_to(descriptor: Path, path: str) -> bool:
+    with suppress(OSError):  # of the listing itself
+        return str(descriptor.readlink()) == path
+    return False
 
 
 def warning(why: str) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE, BY_NVML = "CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"
 FABRIC = ("model", "callbacks", "elog", "emetrics")
 OF_A_DRIVER = ("training_runtime.elastic.driver.main", *(f"training_runtime.fabric.{name}" for name in FABRIC))  # to be found in memory
 
@@ -28,20 +28,28 @@ def warm_up() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout(0.1), nn.Flatten(), nn.Linear(8, 2))
     with _no_gpus():
         for optimizer in (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), torch.optim.Adam(net.parameters())):
-            outputs = net(torch.zeros(2, 1, 4, 4))
-            nn.functional.cross_entropy(outputs, torch.zeros(2, dtype=torch.int64)).backward()  # type: ignore[no-untyped-call]
+            loss = nn.functional.cross_entropy(net(torch.zeros(2, 1, 4, 4)), torch.zeros(2, dtype=torch.int64))
+            # The first backward pass counts the GPUs by initialising CUDA; what it finds, none here, stays true in all that is forked.
+            if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+                for p in net.parameters():
+                    p.grad = torch.zeros_like(p)
+            else:
+                loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad()
 
 
 @contextmanager
 def _no_gpus() -> Iterator[None]:
-    """An optimizer looks for a GPU and would initialise it, after which nothing that is forked from this process could use one."""
-    seen = os.environ.get(VISIBLE)
-    os.environ[VISIBLE] = ""
+    """An optimizer looks for a GPU, and would initialise it, after which nothing that is forked from this process could use one: let torch
+    look by NVML, and see none."""
+    before = {name: os.environ.get(name) for name in (VISIBLE, BY_NVML)}
+    os.environ.update({VISIBLE: "", BY_NVML: "1"})
     try:
         yield
     finally:
-        del os.environ[VISIBLE]
-        if seen is not None:
-            os.environ[VISIBLE] = seen
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
