@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -22,6 +23,7 @@ FORM_S = 20.0  # for all members to be there
 SAID_S = 20.0  # within which the driver has said that one of them has died, where they could not be connected
 NEVER_S = 24 * 3600.0  # who waits is released by `abort`; how long a member may take is for the driver to say
 _NOBODY_SENDS = (1 << 31) - 1  # a tag
+_NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 Backend = Any  # ProcessGroupGloo or ProcessGroupNCCL, as torch has them
 Store = distributed.Store
@@ -48,7 +50,8 @@ def form(store: Store, *, generation: int, rank: int, workers: int, device: torc
     if device.type == "cuda":
         options = distributed.ProcessGroupNCCL.Options()
         options._timeout = _span(NEVER_S)
-        group: Backend = distributed.ProcessGroupNCCL(named, rank, workers, options)
+        with _errors_left_to_us():
+            group: Backend = distributed.ProcessGroupNCCL(named, rank, workers, options)
         group.eager_connect_single_device(device)
         return group
     options = distributed.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
@@ -57,6 +60,20 @@ def form(store: Store, *, generation: int, rank: int, workers: int, device: torc
     group = distributed.ProcessGroupGloo(named, rank, workers, options)
     group._set_default_timeout(_span(NEVER_S))
     return group
+
+
+@contextlib.contextmanager
+def _errors_left_to_us() -> Iterator[None]:
+    """A group of NCCL that is made meanwhile does nothing about a member that is gone. By default it would end this process, which is
+    needed: the driver's word releases it."""
+    before = os.environ.get(_NCCL_ERRORS)
+    os.environ[_NCCL_ERRORS] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop(_NCCL_ERRORS)
+        if before is not None:
+            os.environ[_NCCL_ERRORS] = before
 
 
 def abort(group: Backend, *, rank: int, workers: int) -> None:
