@@ -14,6 +14,7 @@ from training_runtime.host.sandbox.rootfs import SHARED_MEMORY, TEMPORARY
 
 _KERNEL = (rootfs.PROCESSES, "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
+CUDA_DEVICE = "/dev/nvidia-uvm"
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SOCKETS = "/run"
 _NO_DEVICE_NODES = ~((1 << 6) | (1 << 11))  # every right but making character and block devices
@@ -100,6 +101,10 @@ def _ruleset(box: Box) -> int:
     _allow(ruleset, box.execute, kernel.FS_READ)
     _allow(ruleset, (*_KERNEL, *(f"/etc/{name}" for name in ETC), *box.read), read_only)
     _allow(ruleset, devices(), device)
+    if CUDA_DEVICE in devices() and (box.uid is not None or os.geteuid() != 0):
+        # CUDA names its threads in /proc/PID/task, and does not start where it cannot (error 304). Whose files there are is then for the
+        # kernel's usual rules to say, by which root, without a single right, may still change the machine's settings.
+        _allow(ruleset, (rootfs.PROCESSES,), (kernel.FS_WRITE_FILE | kernel.FS_TRUNCATE) & everything)
     writable = everything & _NO_DEVICE_NODES & ~kernel.FS_IOCTL_DEV
     _allow(ruleset, (SHARED_MEMORY,), writable & ~kernel.FS_EXECUTE)
     kernel.landlock_allow(ruleset, Path(box.write), writable)

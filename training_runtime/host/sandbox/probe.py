@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import errno
 import json
@@ -27,6 +28,8 @@ _REACHES: dict[Reach, tuple[str, ...]] = {
     "none": (f"{_KEPT}; then that of this machine",),
     "machine": (_OPEN,),
 }
+_CUDA = "libcuda.so.1"
+NO_CUDA = "CUDA starts on this machine, but not in the box of runs, so none can use its GPUs: {}"
 _FILTERED = "system calls that no training needs are refused"
 _WEAKER: dict[Level, tuple[str, ...]] = {
     "user+landlock": (),
@@ -55,6 +58,7 @@ def strongest(folder: Path, policy: Policy) -> Abilities:
             if problem := _trial(tried, folder=Path(name), policy=policy):
                 found.append(f"{level}: {problem}")
             else:
+                found += _cuda_trouble(_box(tried, folder=Path(name), policy=policy))
                 notes = remarks + _WEAKER[level] + _remarks(level, private=private) + tuple(found)
                 return dataclasses.replace(tried, private=private and level != "landlock", notes=notes)
     return Abilities("limits", private=False, notes=_WEAKER["limits"] + remarks + tuple(found), filtered=not unfiltered, reach=can)
@@ -92,17 +96,43 @@ def _trial(tried: Abilities, *, folder: Path, policy: Policy) -> str:
     secret = folder / "secret"
     secret.write_text("not for user code")
     secret.chmod(0o600)
-    result = folder / f"result-{level}"
-    result.mkdir()
-    spec = RunSpec(0, "probe", "probe", ("probe",), str(folder / "code"), str(result), "", 1)
-    (folder / "code").mkdir(exist_ok=True)
     try:
-        box = levels.box_for(spec, tried, policy=policy, fabric_home=str(folder / "code"))
+        box = _box(tried, folder=folder, policy=policy)
     except SandboxRefused as error:
         return str(error)
     if box.level != level:
         return "the interpreter or the studio's folders are closed to other users"
     return _in_child(lambda: _try_to_break_out(box, secret, os.getppid()))
+
+
+def _box(tried: Abilities, *, folder: Path, policy: Policy) -> Box:
+    code, result = folder / "code", folder / f"result-{tried.level}"
+    for each in (code, result):
+        each.mkdir(exist_ok=True)
+    spec = RunSpec(0, "probe", "probe", ("probe",), str(code), str(result), "", 1)
+    return levels.box_for(spec, tried, policy=policy, fabric_home=str(code))
+
+
+def _cuda_trouble(box: Box) -> list[str]:
+    """What to say where this machine has GPUs and CUDA starts on it, but not in the box."""
+    if not Path(enter.CUDA_DEVICE).exists() or _in_child(start_cuda):
+        return []
+
+    def inside() -> str:
+        enter.enter(box)
+        return start_cuda()
+
+    problem = _in_child(inside)
+    return [NO_CUDA.format(problem)] if problem else []
+
+
+def start_cuda() -> str:
+    """Why it does not start in this process, as its driver's library says; empty if it does."""
+    try:
+        code = ctypes.CDLL(_CUDA).cuInit(0)
+    except OSError as error:
+        return str(error)
+    return f"cuInit says {code}" if code else ""
 
 
 def _try_to_break_out(box: Box, secret: Path, parent: int) -> str:
