@@ -50,6 +50,7 @@ bench: setup-bench ## run the benchmarks (QUICK=1: under a minute each; ONLY=nam
 	done
 
 gpu-check: setup-test ## what only GPUs can show: exactness, speed and a death with 1 to 4 workers (QUICK=1); says so where there is none
+	@$(PY) -m pytest -q tests/gpu
 	@$(PY) -m benchmarks.gpu_check $(if $(QUICK),--quick)
 
 packages: setup ## add packages that scripts use often: torchvision, keras, pandas, tqdm, tensorboard, ...

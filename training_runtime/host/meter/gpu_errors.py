@@ -1,7 +1,4 @@
-"""Errors of GPUs, asked of NVIDIA's management library: uncorrected ECC errors, and Xids as events. Decides nothing.
-
-It was not seen on a GPU yet.
-"""
+"""Errors of GPUs, asked of NVIDIA's management library: uncorrected ECC errors, and Xids as events. Decides nothing."""
 
 from __future__ import annotations
 

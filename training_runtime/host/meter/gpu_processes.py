@@ -1,7 +1,4 @@
-"""Which processes have memory on a GPU, asked of NVIDIA's management library, and of which runs they are. Decides nothing.
-
-It was not seen on a GPU yet.
-"""
+"""Which processes have memory on a GPU, asked of NVIDIA's management library, and of which runs they are. Decides nothing."""
 
 from __future__ import annotations
 
