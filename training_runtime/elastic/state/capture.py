@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from training_runtime.elastic.state import learned, optimizers, pickling
+from training_runtime.elastic.state import beside, learned, optimizers, pickling
 from training_runtime.elastic.state.script_globals import Variable
 from training_runtime.elastic.state.transfer import Landing, Source, index_of, pack, replace
 
@@ -254,7 +254,15 @@ def device_of(live: Live) -> torch.device:
 
 
 def move(live: Live, device: torch.device) -> None:
-    """Put model, loss and optimizer on `device`: the same parameters, buffers and entries of the state, elsewhere."""
+    """Put model, loss and optimizer on `device`, and what is held beside them that belongs there (see `beside`): the same parameters,
+    buffers and entries of the state, elsewhere."""
+    if device.type != "cpu":
+        held = live.held(live.named()).values()
+        for t in beside.tensors_beside([(value, live.content(value)) for value in held], live.parameters()):
+            t.data = t.data.to(device)
+        for value in held:
+            if isinstance(value, torch.optim.Optimizer):
+                optimizers.follow(value)
     live.model.to(device)
     if live.loss is not None:
         live.loss.to(device)
