@@ -141,6 +141,20 @@ def test_who_computes_on_a_gpu_where_there_is_none_is_told_what_to_say_instead(s
     assert advice.after(RuntimeError(says)) == ""
 
 
+def test_who_computes_on_a_gpu_before_its_workers_do_is_told_that_they_have_one(monkeypatch):
+    monkeypatch.setattr(advice.processor, "gpus", lambda: ("NVIDIA H200",))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "leave out .cuda()" in advice.after(RuntimeError("No CUDA GPUs are available"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "This run's slots have no GPU" in advice.after(RuntimeError("No CUDA GPUs are available"))
+
+
+@pytest.mark.parametrize("both", ["cuda:0 and cpu!", "cpu and cuda:0! (when checking argument for argument mat1)"])
+def test_what_was_made_before_the_training_is_on_the_processor_and_where_to_bring_it_is_said(both):
+    says = f"Expected all tensors to be on the same device, but found at least two devices, {both}"
+    assert "say .to(x.device)" in advice.after(RuntimeError(says))
+
+
 def test_a_service_that_wants_a_key_is_given_it_as_a_secret_or_left_out():
     assert "Log in. Nobody can be asked for a key here" in f"Log in{advice.after(RuntimeError('api_key not configured (no-tty)'))}"
     assert "the secret WANDB_API_KEY under Variables" in advice.after(RuntimeError("No API key configured. Use `wandb login` to log in."))

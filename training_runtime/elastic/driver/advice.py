@@ -16,6 +16,8 @@ from pathlib import Path
 
 import torch
 
+from training_runtime import processor
+
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless", "yaml": "pyyaml", "skimage": "scikit-image"}
 # Those whose import has the name of somebody else's package.
 DISTRIBUTIONS |= {"hydra": "hydra-core", "ignite": "pytorch-ignite", "umap": "umap-learn", "faiss": "faiss-cpu", "git": "gitpython"}
@@ -54,6 +56,14 @@ NO_GPU = (
     "This run's slots have no GPU: tell the script to compute on the processor (often by an argument such as --device cpu), with the "
     "backend gloo where it uses torch.distributed and with map_location='cpu' in torch.load"
 )
+SEES_NO_GPU = (
+    "The process that comes to the training sees no GPU, its workers do: leave out .cuda() and .to('cuda') before it. The model goes to a "
+    "worker's GPU by itself, and batches come there"
+)
+TWO_DEVICES = (
+    "The process that comes to the training sees no GPU, so a tensor that it has made, or a device that it has chosen, is the processor's, "
+    "while the model and its batches are on the worker's GPU: say .to(x.device), x being a tensor that is there"
+)
 WRITES_IN_ITS_FOLDER = (
     "A run writes to its own folder alone: its working folder, HOME, TMPDIR and RESULT_DIR are in it; /tmp and others may be closed"
 )
@@ -69,6 +79,7 @@ _NO_GPU_WORDS = re.compile(
     r"|Cannot access accelerator device when none is available|no GPUs found|doesn't have NCCL built in|CUDA is not available"
     r"|torch\._C' has no attribute '_cuda"
 )
+_TWO_DEVICES_WORDS = re.compile(r"at least two devices, (?:cuda:\d+ and cpu|cpu and cuda:\d+)")
 _NO_KEY_WORDS = re.compile(r"No API key configured|api_key not configured")
 _MOST_CAUSES = 50
 LONGEST_TEXT = 10_000
@@ -77,7 +88,7 @@ LONGEST_TEXT = 10_000
 def after(error: BaseException) -> str:
     """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
-    found = found or _on_network(error) or _on_no_file(error) or _on_no_gpu(error) or _on_no_key(error)
+    found = found or _on_network(error) or _on_no_file(error) or _on_devices(error) or _on_no_key(error)
     return f"{_full_stop(error)} {found}" if found else ""
 
 
@@ -141,8 +152,10 @@ def _on_no_file(error: BaseException) -> str:
     return f"{NO_FILE}."
 
 
-def _on_no_gpu(error: BaseException) -> str:
-    return f"{NO_GPU}." if _NO_GPU_WORDS.search(_says(error)) and not torch.cuda.is_available() else ""
+def _on_devices(error: BaseException) -> str:
+    if _NO_GPU_WORDS.search(_says(error)) and not torch.cuda.is_available():
+        return f"{SEES_NO_GPU if processor.gpus() and not os.environ.get('CUDA_VISIBLE_DEVICES', 'all') else NO_GPU}."
+    return f"{TWO_DEVICES}." if _TWO_DEVICES_WORDS.search(_says(error)) else ""
 
 
 def _on_no_key(error: BaseException) -> str:

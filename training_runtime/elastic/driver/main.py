@@ -21,7 +21,7 @@ from pathlib import Path
 
 from training_runtime import console, journal, journal_writer, storage
 from training_runtime.elastic.data.sampler import seed_everything
-from training_runtime.elastic.driver import advice, imported_modules, single
+from training_runtime.elastic.driver import advice, hidden_gpus, imported_modules, single
 from training_runtime.elastic.driver.host_link import HostLink, LinkThread
 from training_runtime.elastic.driver.masked_journal import MaskedWriter
 from training_runtime.elastic.driver.outcome import TrainingFailed
@@ -199,6 +199,8 @@ def _run_alone(session: Session) -> int:
     if not session.spec.elastic and not _takes_its_slots(session):
         session.stopped = True
         return 0
+    if session.spec.elastic:
+        hidden_gpus.let_scalers_be_enabled()
     session.link_thread.start()
     if session.logged is not None:
         session.noticed = Noticed(session.logged.note, seed=session.seed)
