@@ -40,8 +40,7 @@ def box(reachable: Path) -> Callable[[Level], Box]:
 
 @pytest.fixture
 def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    found = enter.devices()
-    monkeypatch.setattr(enter, "devices", lambda: (*found, enter.CUDA_DEVICE))
+    monkeypatch.setattr(enter, "CUDA_DEVICE", "/dev/null")  # which is there
     yield
 
 
@@ -121,7 +120,8 @@ def test_where_cuda_starts_but_not_in_the_box_the_machine_says_so(box: Callable,
     monkeypatch.setattr(enter, "CUDA_DEVICE", str(device))
     monkeypatch.setattr(probe, "start_cuda", lambda: f"cuInit says {error}" if (error := name_a_thread()) else "")
     assert probe.NO_CUDA.format("cuInit says 13") in probe.strongest(reachable, levels.Policy()).notes
-    monkeypatch.setattr(enter, "devices", lambda: (str(device),))
+    found = enter.devices()
+    monkeypatch.setattr(enter, "devices", lambda: (*found, str(device)))
     assert not any("CUDA" in note for note in probe.strongest(reachable, levels.Policy()).notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,28 @@ def test_the_second_run_finds_its_packages_imported_and_all_else_as_the_first_di
 
     assert printed_before(host, 2) == printed_before(host, 1)
     until(lambda: spares(host) and spare not in spares(host), what="the next one is made")
+
+
+@pytest.fixture
+def device() -> Iterator[Path]:
+    """One that is called as those of a GPU, and gives zeros."""
+    path = Path("/dev", f"nvidia-edt-{os.getpid()}")
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    path.chmod(0o666)
+    yield path
+    path.unlink()
+
+
+def test_a_run_in_a_spare_process_can_open_the_devices_that_it_is_shown(device: Path, host: HostUnderTest) -> None:
+    runs = Runs(host, "heavy\n")
+    opens = f"import json, os, heavy\nopened = os.open({str(device)!r}, os.O_RDWR)\nprint(json.dumps(len(os.read(opened, 3))))\n"
+    assert runs.run(1, opens) == 3
+    runs.until_spare()
+    assert runs.run(2, opens) == 3
+    assert runs.how(2).startswith(IN_A_SPARE), host.log()
 
 
 @pytest.mark.parametrize(

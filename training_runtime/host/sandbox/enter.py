@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from training_runtime.host.sandbox import kernel, network, own_folder, rootfs, seccomp
@@ -27,17 +27,13 @@ def enter(box: Box) -> None:
         return
     _limit(box)
     network.enter(box.reach, opened=box.opened, closed=box.closed)  # who gives it a way out of the machine sees all of the machine
-    if box.private:
-        kernel.private_namespaces()
-        rootfs.enter(rootfs.layout(_visible_paths(box)), temporary=box.own_tmp and not box.later)
-    network.settle(box.reach, own_mounts=box.private)
-    if box.later and box.uid is not None:
-        own_folder.prepare(box.later, uid=box.uid, own_tmp=box.own_tmp)
-    elif box.uid is not None:
-        own_folder.hand_over(Path(box.write), box.uid)
-    if box.own_tmp and not box.later:
-        own_folder.mount_tmp(Path(box.write))
-    ruleset = _ruleset(box) if box.landlock else None  # opened with the rights of before, so that closed ancestors do not matter
+    with _opened_devices() as found:  # those that a spare process is shown later are in no root of its own yet
+        if box.private:
+            kernel.private_namespaces()
+            rootfs.enter(rootfs.layout(_visible_paths(box)), temporary=box.own_tmp and not box.later)
+        network.settle(box.reach, own_mounts=box.private)
+        _settle_folders(box)
+        ruleset = _ruleset(box, found) if box.landlock else None  # with the rights of before, so that closed ancestors do not matter
     _drop_privileges(box)
     kernel.set_no_new_privileges()
     if ruleset is not None:
@@ -45,6 +41,29 @@ def enter(box: Box) -> None:
         os.close(ruleset)
     if box.filtered:
         seccomp.install()
+
+
+@contextlib.contextmanager
+def _opened_devices() -> Iterator[dict[str, Path]]:
+    """By the name of each a path that leads there from any root."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for path in devices():
+            with contextlib.suppress(OSError):  # it has gone since
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                found[path] = Path("/proc/self/fd", str(descriptor))
+        yield found
+
+
+def _settle_folders(box: Box) -> None:
+    """Those that the box writes to."""
+    if box.later and box.uid is not None:
+        own_folder.prepare(box.later, uid=box.uid, own_tmp=box.own_tmp)
+    elif box.uid is not None:
+        own_folder.hand_over(Path(box.write), box.uid)
+    if box.own_tmp and not box.later:
+        own_folder.mount_tmp(Path(box.write))
 
 
 def _visible_paths(box: Box) -> Iterator[tuple[str, rootfs.Use]]:
@@ -92,7 +111,8 @@ def _drop_privileges(box: Box) -> None:
     kernel.set_capabilities(kept)
 
 
-def _ruleset(box: Box) -> int:
+def _ruleset(box: Box, found: Mapping[str, Path]) -> int:
+    """`found`: the devices of the machine."""
     abi = kernel.landlock_abi()
     everything = kernel.landlock_rights(abi)
     device = (kernel.FS_READ_FILE | kernel.FS_WRITE_FILE | kernel.FS_READ_DIR | kernel.FS_TRUNCATE | kernel.FS_IOCTL_DEV) & everything
@@ -100,8 +120,9 @@ def _ruleset(box: Box) -> int:
     read_only = kernel.FS_READ_FILE | kernel.FS_READ_DIR
     _allow(ruleset, box.execute, kernel.FS_READ)
     _allow(ruleset, (*_KERNEL, *(f"/etc/{name}" for name in ETC), *box.read), read_only)
-    _allow(ruleset, devices(), device)
-    if CUDA_DEVICE in devices() and (box.uid is not None or os.geteuid() != 0):
+    for way in found.values():
+        kernel.landlock_allow(ruleset, way, device)
+    if CUDA_DEVICE in found and (box.uid is not None or os.geteuid() != 0):
         # CUDA names its threads in /proc/PID/task, and does not start where it cannot (error 304). Whose files there are is then for the
         # kernel's usual rules to say, by which root, without a single right, may still change the machine's settings.
         _allow(ruleset, (rootfs.PROCESSES,), (kernel.FS_WRITE_FILE | kernel.FS_TRUNCATE) & everything)
