@@ -191,6 +191,21 @@ def mounted(stack: contextlib.ExitStack, folder: Path, *options: str) -> None:
 
 
 @needs_a_way_out
+@pytest.mark.parametrize("opened", ["0.0.0.0/0", "10.0.2.0/24"])
+@pytest.mark.parametrize("closed", ["0.0.0.0/0", "10.0.2.0/24"])
+def test_everything_can_be_opened_or_closed_and_the_runs_own_network_too(outside: dict[str, str], opened: str, closed: str) -> None:
+    def ways() -> str:
+        network.enter("outward", opened=(opened, f"{outside['private']}/32"), closed=(closed,))
+        for address in (outside["private"], "10.0.2.3"):
+            found = subprocess.run(["ip", "route", "get", address], capture_output=True, text=True, check=False)
+            if "dev tap0" not in found.stdout:
+                return f"{address}: {found.stdout}{found.stderr}"
+        return ""
+
+    assert probe._in_child(ways) == ""
+
+
+@needs_a_way_out
 def test_what_an_administrator_names_is_open_and_what_they_close_is_closed(idle_host: HostUnderTest, outside: dict[str, str]) -> None:
     idle_host.start(environment={"EDT_RUN_NETWORK_ALLOW": f"{outside['private']}/32", "EDT_RUN_NETWORK_DENY": f"{outside['there']}/32"})
     findings = try_in_the_box(idle_host, tries(outside, 1), network=True)

@@ -189,7 +189,10 @@ def _become_slirp(process: int, *, gate: int, tells: int, errors: int) -> NoRetu
 def _route(reached: dict[str, bool], *, root: bool) -> None:
     if not root:  # it has all of its namespace's; over exec only this one
         kernel.set_capabilities(1 << kernel.CAP_NET_ADMIN | 1 << kernel.CAP_SYS_ADMIN)
-    lines = [f"route add {to} via {_GATEWAY}" if is_open else f"route add prohibit {to}" for to, is_open in reached.items()]
+    # What is closed or opened may be everything, or hold the run's own network: then it takes the place of slirp4netns's own route.
+    way = f"via {_GATEWAY} dev {_INTERFACE} onlink"
+    lines = [f"route replace {to} {way}" if is_open else f"route replace prohibit {to}" for to, is_open in reached.items()]
+    lines.append(f"route replace {_RESOLVER} {way}")
     done = subprocess.run(
         [_program("ip") or "ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False, env={}
     )
