@@ -191,6 +191,20 @@ def mounted(stack: contextlib.ExitStack, folder: Path, *options: str) -> None:
 
 
 @needs_a_way_out
+@pytest.mark.parametrize("is_link", [False, True], ids=["none", "a link to nothing"])
+def test_a_machine_without_a_resolver_is_not_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool) -> None:
+    """What looks whether a way out can be given looks at the machine's own files."""
+    named = tmp_path / "etc" / "resolv.conf"
+    named.parent.mkdir()
+    if is_link:
+        named.symlink_to(tmp_path / "run" / "stub-resolv.conf")
+    monkeypatch.setattr(network, "_RESOLV_CONF", named)
+    assert probe._in_child(lambda: network.probe("outward")) == ""
+    assert not named.exists(), named.read_text()
+    assert not (tmp_path / "run").exists()
+
+
+@needs_a_way_out
 @pytest.mark.parametrize("opened", ["0.0.0.0/0", "10.0.2.0/24"])
 @pytest.mark.parametrize("closed", ["0.0.0.0/0", "10.0.2.0/24"])
 def test_everything_can_be_opened_or_closed_and_the_runs_own_network_too(outside: dict[str, str], opened: str, closed: str) -> None:

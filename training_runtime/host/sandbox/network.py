@@ -118,13 +118,14 @@ def enter(to: Reach, *, opened: tuple[str, ...], closed: tuple[str, ...]) -> Non
 
 
 def settle(to: Reach, *, own_mounts: bool) -> None:
-    """After `enter`: names are found, and no right over the network is left. `own_mounts`: it has a mount namespace of its own."""
+    """After `enter`: names are found, and no right over the network is left. `own_mounts`: it has mounts of its own, and a root of its
+    own files."""
     if to == "machine":
         return
     if to == "outward":
         if not own_mounts:
             kernel.own_mounts()
-        _resolve_outside()
+        _resolve_outside(own_files=own_mounts)
     if os.geteuid() != 0:
         kernel.set_capabilities(0)
 
@@ -200,13 +201,15 @@ def _route(reached: dict[str, bool], *, root: bool) -> None:
         raise OSError(f"the routes of the run's network cannot be set: {done.stderr.strip()[:500]}")
 
 
-def _resolve_outside() -> None:
-    """Names are resolved by slirp4netns, which asks whom the machine asks."""
+def _resolve_outside(*, own_files: bool) -> None:
+    """Names are resolved by slirp4netns, which asks whom the machine asks. What is not there is made among its own files alone: on the
+    machine it would stay, and its names would be asked of nobody."""
     text = f"nameserver {_RESOLVER}\noptions edns0\n"
     target = _RESOLV_CONF.resolve()
-    if not target.exists():  # it was in /run, which the run does not see
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+    if not target.exists():
+        if own_files:  # it was in /run, which the run does not see
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
         return
     fd, name = tempfile.mkstemp(prefix=".resolv.conf-", dir="/dev/shm")
     try:
