@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,3 +85,20 @@ def test_what_a_host_has_said_does_not_fill_the_disk(make: Make, tmp_path: Path)
     wait_until(lambda: host_of(tmp_path), "it has started")
     assert (tmp_path / "host.log").stat().st_size < LIMIT_BYTES
     assert (tmp_path / "host.log.1").stat().st_size == LIMIT_BYTES + 1
+
+
+def test_nobody_is_ended_for_a_lock_that_is_held_in_another_container(make: Make, tmp_path: Path) -> None:
+    """Who shares a folder by a volume or a network file system sees the lock, and has processes of its own under the number in it."""
+    lock = tmp_path / "host" / "beta" / "host.lock"
+    lock.parent.mkdir(parents=True)
+    with open(lock, "w") as held, subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            held.write(f"{stranger.pid}\n")
+            held.flush()
+            make(silent_s=0.3)
+            log = tmp_path / "host.log"
+            wait_until(lambda: (log.exists() and log.read_text()) or stranger.poll() is not None, "a host says why it cannot be one")
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()

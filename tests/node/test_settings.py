@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,3 +121,16 @@ def test_a_folder_that_is_no_studios_is_not_taken_for_one(shared: Path, tmp_path
     with pytest.raises(SystemExit):
         parse(["join", "https://studio.example.org", "--token", "edtn_x", "--home", str(shared), "--shares", str(shared)], {})
     assert "needs another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "sentence"), [(os.getpid(), "take over from this one (--replace)"), (1, "in another container")])
+def test_a_home_that_is_in_use_is_refused_by_where_it_is(tmp_path: Path, number: int, sentence: str):
+    with open(tmp_path / "node.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write(f"{number}\n")
+        held.flush()
+        command = [sys.executable, "-m", "training_runtime.node", "join", "http://127.0.0.1:1", "--token", "x", "--home", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"edt-node already runs in {tmp_path}" in done.stderr
+    assert sentence in done.stderr

@@ -45,14 +45,31 @@ def look(pid: int) -> Process | None:
 
 
 def holder(lock: Path) -> Process | None:
-    """The process that holds this lock and has written its number into it. None where nobody holds it: then the number may be anybody's."""
+    """The process that holds this lock and has written its number into it. None where nobody holds it, or somebody whom nobody here sees,
+    in another container or on another machine that has this folder: then the number may be anybody's."""
     with contextlib.suppress(OSError), open(lock) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             said = file.read().strip()
-            return look(int(said)) if said.isdecimal() else None
+            process = look(int(said)) if said.isdecimal() else None
+            return process if process is not None and _has_open(process.pid, os.fstat(file.fileno())) else None
     return None
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    """Whether the process has this file open. It is believed of one that does not let us look: what is no other user's does."""
+    try:
+        entries = list((_PROC / str(pid) / "fd").iterdir())
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    for entry in entries:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if os.path.samestat(entry.stat(), file):
+                return True
+    return False
 
 
 def processor_s(pid: int, start_ticks: int) -> float | None:

@@ -21,6 +21,11 @@ from training_runtime.node.settings import Settings, parse
 
 log = logging.getLogger(__name__)
 GONE_WITHIN_S = 10.0
+RUNS_HERE = "edt-node already runs in {home}: give another one a home of its own (--home), or take over from this one (--replace).\n"
+RUNS_ELSEWHERE = (
+    "edt-node already runs in {home}, in another container or on another machine that has this folder: end it there, or give this one a "
+    "home of its own (--home).\n"
+)
 
 
 def main() -> int:
@@ -38,10 +43,8 @@ def main() -> int:
             for host in _own_hosts(settings):
                 _end(host)
         if not _held(lock, GONE_WITHIN_S if settings.replace else 0.0):
-            sys.stderr.write(
-                f"edt-node already runs in {settings.home}: give another one a home of its own (--home), or take over from this one "
-                "(--replace).\n"
-            )
+            seen = processes.holder(settings.home / "node.lock") is not None
+            sys.stderr.write((RUNS_HERE if seen else RUNS_ELSEWHERE).format(home=settings.home))
             return 1
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
