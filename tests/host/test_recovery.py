@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from tests.host.conftest import HostUnderTest, until
 from tests.host.test_runs import is_gone
 from training_runtime.errors import ProtocolError
-from training_runtime.host import client
+from training_runtime.host import client, processes
 from training_runtime.host.node import Node
 from training_runtime.host.runs import talk
 from training_runtime.host.runs.live import LiveRun
@@ -42,6 +44,51 @@ def test_a_machine_that_was_declared_lost_asks_nothing_of_its_runs_and_kills_the
     host.send(revision=lost_at + 3, fence=lost_at)
     assert host.run(7).attempt == 3
     assert not is_gone(host.pid(7))
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """It leads a session of its own, as services do."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def test_a_session_that_has_the_number_of_a_driver_by_now_is_left_alone(own_host: HostUnderTest, stranger: subprocess.Popen[bytes]) -> None:
+    """Numbers are given again, and in a container that is started anew the same ones at once."""
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    host.kill()
+    until(host.all_killed)
+    saved = host.saved()
+    saved["runs"][0]["pid"] = stranger.pid
+    (host.folder / "state.json").write_text(json.dumps(saved))
+    host.start()
+    host.apply()
+    assert host.until_holding(7, 1).attempt == 2
+    assert stranger.poll() is None
+
+
+def test_in_a_container_that_was_started_anew_no_number_of_before_is_taken_for_a_process(
+    own_host: HostUnderTest, stranger: subprocess.Popen[bytes]
+) -> None:
+    """The machine's kernel is the same, and says so: the container's first process is another one."""
+    host = own_host
+    host.want(host.spec(7, "obey"), 1)
+    host.apply()
+    host.until_holding(7, 1)
+    host.kill()
+    until(host.all_killed)
+    saved = host.saved() | {"first_ticks": host.saved()["first_ticks"] + 1}
+    saved["runs"][0] |= {"pid": stranger.pid, "start_ticks": processes.look(stranger.pid).start_ticks}
+    (host.folder / "state.json").write_text(json.dumps(saved))
+    host.start()
+    host.apply()
+    assert host.until_holding(7, 1).attempt == 2
+    assert host.saved()["runs"][0]["restarts"] == 0, "that was no crash"
+    assert stranger.poll() is None
 
 
 def test_an_older_attempt_of_a_lost_machine_ends_before_the_next_one_begins_there(own_host: HostUnderTest) -> None:

@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def adopt(node: Node, saved: Saved, *, now: float) -> None:
-    same_boot = saved.boot_id == processes.boot_id()
+    first = processes.first_ticks()
+    same_container = 0 in (first, saved.first_ticks) or first == saved.first_ticks
+    same_boot = saved.boot_id == processes.boot_id() and same_container
     node.revision = saved.revision
     if same_boot:
         node.spares.update(saved.spares)  # of which this host wants none (see `spares`)

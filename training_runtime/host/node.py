@@ -98,7 +98,8 @@ class Node:
 
     def save(self) -> bool:
         """Whether it is written down. Where it cannot be, `unsaved` says why, and nothing may begin that the next host has to know of."""
-        saved = state.Saved(processes.boot_id(), self.revision, tuple(run.saved() for run in self.runs.values()), tuple(self.spares))
+        runs = tuple(run.saved() for run in self.runs.values())
+        saved = state.Saved(processes.boot_id(), self.revision, runs, tuple(self.spares), processes.first_ticks())
         try:
             state.save(self.folder / "state.json", saved)
         except OSError as error:

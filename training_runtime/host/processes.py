@@ -135,12 +135,13 @@ class Traces:
 
     `shim` and its start ticks: an ancestor of all of them, exactly, as long as nobody kills it. Should that happen: `driver` leads their
     session, and `result_dir` stands in the environment of every program that the run has started by exec. (Their user does not tell: it may
-    be that of a run of another studio on the same machine as well.)
+    be that of a run of another studio on the same machine as well.) `driver_ticks`: 0 where they are not known.
     """
 
     shim: int
     shim_ticks: int
     driver: int
+    driver_ticks: int
     result_dir: str
 
 
@@ -150,7 +151,9 @@ def of_run(traces: Traces, processes: Mapping[int, Process]) -> tuple[Process, .
     if shim is not None and shim.start_ticks == traces.shim_ticks and shim.state not in "ZX":
         mine = descendants({shim.pid}, processes)
     else:
-        mine = {p.pid for p in processes.values() if p.session == traces.driver or _carries(p.pid, traces.result_dir)}
+        leader = processes.get(traces.driver)
+        is_theirs = leader is None or traces.driver_ticks in (0, leader.start_ticks)  # else a later session has got the number
+        mine = {p.pid for p in processes.values() if (is_theirs and p.session == traces.driver) or _carries(p.pid, traces.result_dir)}
         mine |= descendants(mine, processes)
     members = [processes[pid] for pid in mine if processes[pid].state not in "ZX"]
     return tuple(sorted(members, key=lambda p: p.pid == traces.driver))
@@ -228,3 +231,9 @@ def send_signal(process: Process, number: int) -> None:
 def boot_id() -> str:
     """Changes with every start of the machine: process numbers of another boot mean nothing."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def first_ticks() -> int:
+    """When the first process began: of the machine, or of the container, in which numbers begin anew with it. 0 where it is not shown."""
+    first = look(1)
+    return first.start_ticks if first is not None else 0

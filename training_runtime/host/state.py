@@ -1,7 +1,7 @@
 """What a node host writes down so that the next one finds its processes again: one small JSON file, replaced as a whole on every change.
 
 It survives the death of the host (the page cache does). It need not survive a power cut, after which there is no process left to be found:
-the boot's id tells.
+the boot's id tells, and in a container, which is started anew under the same kernel, when its first process began.
 """
 
 from __future__ import annotations
@@ -67,14 +67,18 @@ class SavedSpare:
     pid: int
     shim: int
     shim_ticks: int
+    start_ticks: int = 0
 
 
 @dataclass(frozen=True)
 class Saved:
+    """`boot_id`, `first_ticks`: of the start of the machine, and of the container (see `processes`)."""
+
     boot_id: str
     revision: int
     runs: tuple[SavedRun, ...]
     spares: tuple[SavedSpare, ...] = ()
+    first_ticks: int = 0
 
 
 class Unreadable(Exception):
