@@ -90,7 +90,7 @@ def _files(folder: Path) -> Iterator[str]:
     for at, folders, names in os.walk(folder):
         here = Path(at).relative_to(folder).as_posix()
         here = "" if here == "." else f"{here}/"
-        lines = [line for path in _rules_in(at, names) for line in path.read_text(errors="replace").splitlines()]
+        lines = [line for path in _rules_in(at, names) for line in path.read_text("utf-8-sig", "replace").splitlines()]
         if lines:
             rules[here] = pathspec.GitIgnoreSpec.from_lines(lines)
         folders[:] = sorted(each for each in folders if each not in NEVER and not _ignored(rules, f"{here}{each}/"))

@@ -119,3 +119,13 @@ def test_rules_behind_a_link_are_none_as_for_git(folder: Path) -> None:
     (folder / "sub" / ".gitignore").symlink_to("../.gitignore")
     (folder / "sub" / "b.log").touch()
     assert "net/layers.py" in names(packing.pack(folder))
+
+
+def test_the_rules_of_an_editor_of_windows_are_understood_as_git_does(folder: Path) -> None:
+    """With a mark of UTF-8 before the first line, and their ends of lines."""
+    (folder / ".gitignore").write_bytes("*.log\r\n/geheim-\u00e4/\r\n".encode("utf-8-sig"))
+    (folder / "geheim-\u00e4").mkdir()
+    (folder / "geheim-\u00e4" / "x").write_text("x")
+    sent = packing.pack(folder).files
+    assert "a.log" not in sent
+    assert not [path for path in sent if path.startswith("geheim")]
