@@ -42,17 +42,29 @@ def test_it_trains_and_leaves_results_in_a_folder_of_its_own_and_draws_no_bar_in
     assert torch.load(folder / "model/train/model_epoch_final.pth", weights_only=True)
 
 
-def test_in_a_terminal_a_bar_shows_rate_time_left_and_workers_and_events_stand_above_it(tmp_path):
+def in_a_terminal(tmp_path: Path, *args: str, **more: str) -> tuple[int, bytes]:
+    """Its exit status, and what it showed."""
     ours, theirs = pty.openpty()
-    process = laptop(tmp_path, "--epochs", "4", stdout=theirs)
+    process = laptop(tmp_path, *args, stdout=theirs, **more)
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # the terminal is gone when its last process is
         while part := os.read(ours, 65536):
             shown += part
     os.close(ours)
-    assert process.wait(60) == 0, shown.decode()
+    return process.wait(60), shown
+
+
+def test_a_terminal_without_the_bars_characters_gets_others_and_the_training_goes_on(tmp_path):
+    status, shown = in_a_terminal(tmp_path, "--epochs", "4", PYTHONIOENCODING="iso-8859-1")
+    assert status == 0, shown.decode("iso-8859-1")
+    assert b"=" * 20 + b" 100%  84/84  " in shown
+
+
+def test_in_a_terminal_a_bar_shows_rate_time_left_and_workers_and_events_stand_above_it(tmp_path):
+    status, shown = in_a_terminal(tmp_path, "--epochs", "4")
     text = shown.decode()
+    assert status == 0, text
     assert re.search(r"epoch \d/4 ━*─+ +\d+%  \d+/84  [\d.]+ steps/s  ETA \d:\d\d  2 workers \(generation 1\)  loss", text), text
     assert "━" * 20 + " 100%  84/84  " in text
     lines = [line.rpartition("\x1b[2K")[2].rstrip() for line in text.split("\n")]

@@ -20,6 +20,7 @@ DRAW_EVERY_S = 0.1
 RATE_OVER_S = 5.0
 BAR_WIDTH = 20
 _CLEAR = "\r\x1b[2K"
+_PLAIN = str.maketrans("━─", "=-")
 
 
 class Console:
@@ -37,7 +38,8 @@ class Console:
         if not self._tty and now - self._shown >= LOG_EVERY_S:
             self._shown = now
             held = f"{workers} worker{'s' * (workers != 1)}"
-            print(f"{self._prefix}epoch {epoch}/{self._job.epochs}  batches {iteration}  {values(metrics)}  {held}", flush=True)
+            line = f"{self._prefix}epoch {epoch}/{self._job.epochs}  batches {iteration}  {values(metrics)}  {held}"
+            print(writable(line), flush=True)
 
     def begin(self, steps: int) -> None:
         """The training has so many steps."""
@@ -60,12 +62,12 @@ class Console:
 
     def _draw(self) -> None:
         width = shutil.get_terminal_size().columns - 1
-        sys.stdout.write(_CLEAR + self._line[:width])
+        sys.stdout.write(writable(_CLEAR + self._line[:width]))
         sys.stdout.flush()
 
     def say(self, line: str) -> None:
         """An event: a line of its own, above the bar."""
-        sys.stdout.write(f"{_CLEAR * bool(self._line)}{self._prefix}{line}\n")
+        sys.stdout.write(writable(f"{_CLEAR * bool(self._line)}{self._prefix}{line}\n"))
         if self._line:
             self._draw()
         sys.stdout.flush()
@@ -86,6 +88,16 @@ def bar(event: Train, means: Mapping[str, float], *, steps: int, epochs: int, ra
     held = f"{event.workers} worker{'s' * (event.workers != 1)} (generation {generation})"
     drawn = "━" * done + "─" * (BAR_WIDTH - done)
     return f"epoch {event.epoch}/{epochs} {drawn} {part:4.0%}  {event.step}/{steps}  {pace}  {held}  {values(means)}"
+
+
+def writable(text: str) -> str:
+    """In characters that the output has: one set to Latin-1, say, has no lines to draw with, and that ends no training."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def clock(seconds: float) -> str:
