@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import metadata
@@ -67,6 +68,8 @@ for each in (
 
 def main(words: list[str] | None = None) -> int:
     """The exit status. 2: the words were not understood; 1: it could not be done; 130: interrupted; of `edt run` the run's own."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal has no character for ends nothing
+        sys.stdout.reconfigure(errors="replace")
     try:
         outcome = edt.main(args=words, prog_name="edt", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -79,3 +82,22 @@ def test_a_table_of_points_is_a_frame_of_either_library() -> None:
     assert list(pandas.columns) == list(polars.columns) == table.decode().splitlines()[0].split(",")
     assert (pandas["value"][0], polars["value"].to_list()) == (0.25, [0.25, None])
     assert len(pandas) == len(polars) == 2
+
+
+ECHOES = """
+import click
+from edt_client.cli import main, output
+def say():
+    click.echo("epoch 1 \u2713 caf\u00e9")
+    output.table(("metric",), [("loss \u2193",)])
+main.edt.add_command(click.Command("say", callback=say))
+raise SystemExit(main.main(["say"]))
+"""
+
+
+def test_what_a_terminal_has_no_character_for_ends_nothing() -> None:
+    """A log with a check mark, in the terminal of a machine that is set to Latin-1."""
+    environment = os.environ | {"PYTHONIOENCODING": "iso-8859-1"}
+    done = subprocess.run([sys.executable, "-c", ECHOES], env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode("iso-8859-1").split("\n")[0] == "epoch 1 ? café"
