@@ -24,6 +24,7 @@ STATES = {"completed": "green", "running": "cyan", "failed": "red", "stopped": "
 
 
 WIDE = 200  # characters of a line where no terminal says how many it has
+KEPT_WHOLE = 12  # characters of a first column that is not folded: of longer ones a narrow terminal would show nothing else
 
 
 def console() -> Console:
@@ -47,10 +48,12 @@ def say_json(thing: Any) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     shown = Table(box=None, pad_edge=False, header_style="bold")
+    lines = [[cell if isinstance(cell, Text) else literal("" if cell is None else str(cell)) for cell in row] for row in rows]
+    longest = max((line[0].cell_len for line in lines), default=0)
     for place, name in enumerate(columns):
-        shown.add_column(name, overflow="fold", no_wrap=place == 0)
-    for row in rows:
-        shown.add_row(*(cell if isinstance(cell, Text) else literal("" if cell is None else str(cell)) for cell in row))
+        shown.add_column(name, overflow="fold", no_wrap=place == 0 and longest <= KEPT_WHOLE)
+    for line in lines:
+        shown.add_row(*line)
     console().print(shown)
 
 

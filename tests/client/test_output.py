@@ -84,6 +84,16 @@ def test_a_table_of_points_is_a_frame_of_either_library() -> None:
     assert len(pandas) == len(polars) == 2
 
 
+def test_a_narrow_terminal_shows_all_columns_and_all_of_a_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "WIDE", 40)
+    path = "model/train/a_checkpoint_with_a_name_that_is_longer_than_a_line.pth"
+    output.table(("path", "bytes", "kind"), [(path, 123456, "checkpoint"), ("results/x.csv", 3, "table")])
+    lines = capsys.readouterr().out.splitlines()
+    assert "123456" in lines[1]
+    assert "checkpoint" in lines[1]
+    assert "".join(line.split()[0] for line in lines[1:-1]) == path
+
+
 ECHOES = """
 import click
 from edt_client.cli import main, output
