@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.engine.scripts import SMALL
@@ -70,6 +71,17 @@ def test_in_a_terminal_a_bar_shows_rate_time_left_and_workers_and_events_stand_a
     lines = [line.rpartition("\x1b[2K")[2].rstrip() for line in text.split("\n")]
     assert any(line.startswith("edt: step 1: 0 -> 2 workers, started") for line in lines)
     assert sum(line.startswith("edt: epoch") and "test: loss" in line for line in lines) == 4
+
+
+@pytest.mark.parametrize("said", ["inf", "nan", "10min", "-1"])
+def test_a_time_for_the_export_that_is_none_is_refused_before_the_training(tmp_path, said):
+    exports = SMALL.replace("optimizer).train", "optimizer, save_to_onnx=True).train")
+    assert exports != SMALL
+    process = laptop(tmp_path, "--epochs", "1", code=exports, EDT_ONNX_TIMEOUT=said)
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 1
+    assert f"EDT_ONNX_TIMEOUT must be seconds, more than 0 and at most 1000000, not {said}" in output
+    assert "epoch 1/1" not in output
 
 
 def test_another_machine_joins_with_the_results_folder_and_ends_with_the_training(tmp_path):

@@ -4,6 +4,7 @@ on the slots of this one. The same for FabricModel and for loops (see `native`).
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import signal
@@ -48,6 +49,8 @@ NARROW_SUMS = (
 )
 ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
+
+MOST_TIMEOUT_S = 1_000_000  # poll(2) takes milliseconds in 31 bits
 
 _trained_in: set[Path] = set()  # by this process, without the studio
 _calls = 0  # trainings that have begun in this process
@@ -96,6 +99,18 @@ def _reduce() -> str:
     return found
 
 
+def onnx_timeout_s() -> float:
+    """EDT_ONNX_TIMEOUT. Raises UserError where it is something else: asked before the training, not behind it."""
+    said = os.environ.get("EDT_ONNX_TIMEOUT") or "600"
+    try:
+        found = float(said)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= MOST_TIMEOUT_S:
+        raise UserError(f"EDT_ONNX_TIMEOUT must be seconds, more than 0 and at most {MOST_TIMEOUT_S}, not {said[:40]}")
+    return found
+
+
 def _nothing(job: Job) -> None:
     """What a script does about a stopped training."""
 
@@ -116,6 +131,8 @@ class Training:
         """Until it is over; then the model has the final weights. Raises UserError, TrainingFailed; SystemExit where it was stopped."""
         global _calls
         _calls += 1
+        if self.job.save_to_onnx:
+            onnx_timeout_s()
         with _own_children():
             if self.session.spec.remote if self.session is not None else os.environ.get(JOIN):
                 self._take_part()
@@ -259,7 +276,7 @@ def _conclude(exporting: Export | None, recorder: Recorder) -> None:
     if exporting is None:
         return
     try:
-        paths, size = exporting.finish(float(os.environ.get("EDT_ONNX_TIMEOUT") or 600))
+        paths, size = exporting.finish(onnx_timeout_s())
     except ExportFailed as error:
         recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
         return
