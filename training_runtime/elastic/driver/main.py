@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import runpy
 import socket
 import sys
 import tempfile
@@ -27,9 +26,9 @@ from training_runtime.elastic.driver.masked_journal import MaskedWriter
 from training_runtime.elastic.driver.outcome import TrainingFailed
 from training_runtime.elastic.driver.setup import Noticed
 from training_runtime.elastic.keras import finder
-from training_runtime.elastic.processes import becoming
+from training_runtime.elastic.processes import becoming, script_end
 from training_runtime.elastic.processes.arguments import with_folders
-from training_runtime.elastic.processes.script import module_paths, user_traceback
+from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.warm import warm_up
 from training_runtime.elastic.script_logs import tracking
 from training_runtime.elastic.script_logs.console_logs import last_line, without_escapes
@@ -206,6 +205,7 @@ def _run_alone(session: Session) -> int:
         session.noticed = Noticed(session.logged.note, seed=session.seed)
         session.noticed.begin()
     code = _run_script(session)
+    script_end.conclude()
     session.link_thread.pause()
     return code
 
@@ -253,7 +253,7 @@ def _run_script(session: Session) -> int:
 def _run_to_the_end(script: Path) -> None:
     """In a worker that runs a loop of the script's, forked from here, the process ends with it."""
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        run_as_main(str(script))
     except BaseException as error:
         becoming.conclude(error)
         raise

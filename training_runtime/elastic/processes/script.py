@@ -4,12 +4,14 @@ parent had, and what the other threads held at that moment stays held for ever.
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import sys
 import threading
 import time
 import traceback
+import types
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +56,7 @@ class Script:
         if self.module:
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(self.path, run_name="__main__")
+            run_as_main(self.path)
 
     def outside_path(self) -> list[str]:
         """sys.path without what this script brings along: its own files may be called like modules that others import."""
@@ -62,6 +64,16 @@ class Script:
         runtime = str(Path(__file__).resolve().parents[3])
         found = [path for path in self.python_path if path not in own or path == runtime]
         return found if runtime in found else [*found, runtime]
+
+
+def run_as_main(path: str) -> None:
+    """As `runpy.run_path` does, but it is `__main__` from here on: what it leaves to be done at its end may look for its classes there."""
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = types.ModuleType("__main__")
+    vars(module).update(__file__=path, __cached__=None, __package__="")
+    sys.argv[0], sys.modules["__main__"] = path, module
+    exec(code, vars(module))  # noqa: S102 - the script
 
 
 def running() -> Script | None:
@@ -147,6 +159,6 @@ def module_paths() -> list[str]:
 def user_traceback(error: BaseException, runner: str) -> str:
     """The traceback from the user's script on, without the frames of the runtime above it; `runner`: the file that has run the script."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in (runner, runpy.__file__, "<frozen runpy>"):
+    while frames is not None and frames.tb_frame.f_code.co_filename in (runner, __file__, runpy.__file__, "<frozen runpy>"):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import sys
 import time
 from contextlib import suppress
@@ -18,7 +17,7 @@ from training_runtime import console, storage
 from training_runtime.elastic.driver import advice
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.arguments import with_folders
-from training_runtime.elastic.processes.script import module_paths, user_traceback
+from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
 from training_runtime.elastic.torchrun.workers import end_file
 
@@ -35,7 +34,7 @@ def main() -> None:
     sys.path[0:0] = [str(script.parent), *module_paths()]
     os.close(int(begins))  # the agent waits for that
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        run_as_main(str(script))
     except SystemExit as stop:
         if stop.code in (None, 0):
             _came_to_its_end(end)
