@@ -130,6 +130,28 @@ def test_steps_that_count_on_by_themselves_are_taken_as_they_are():
     assert [each[2] for each in read(*lines)] == [10, 1500, 2500, 2500]
 
 
+def test_iterations_of_all_epochs_beside_the_length_of_one_are_taken_as_they_are():
+    assert read(
+        "Epoch[1] Iteration[20/25] Loss: 0.5",
+        "Training Results - Epoch: 1 Avg accuracy: 0.8",
+        "Epoch[2] Iteration[30/25] Loss: 0.4",
+        "Epoch[2] Iteration[50/25] Loss: 0.3",
+        "Validation Results - Epoch: 2 Avg accuracy: 0.9",
+        "Epoch[3] Iteration[60/25] Loss: 0.2",
+        "Epoch[3] Iteration[75/25] Loss: 0.1",
+        "Validation Results - Epoch: 3 Avg accuracy: 0.95",
+    ) == [
+        ("train", "Loss", 20, 0.5),
+        ("train", "Avg accuracy", 25, 0.8),
+        ("train", "Loss", 30, 0.4),
+        ("train", "Loss", 50, 0.3),
+        ("test", "Avg accuracy", 50, 0.9),
+        ("train", "Loss", 60, 0.2),
+        ("train", "Loss", 75, 0.1),
+        ("test", "Avg accuracy", 75, 0.95),
+    ]
+
+
 def test_an_interrupted_script_that_goes_on_in_a_later_epoch_is_as_far_as_it_says():
     assert read("Train Epoch: 3 [640/6000 (11%)]\tLoss: 1.5") == [("train", "Loss", 12640, 1.5)]
 

@@ -242,10 +242,14 @@ class PrintedLines:
     def _within(self, position: Position) -> int:
         at, of = position.at or 0, position.of
         self._is_counted, self._last = True, of
+        if len(self._passes) >= MOST_PASSES and of not in self._passes:
+            self._passes.clear()
         before = self._passes.get(of)
+        if of and at > of:  # of all epochs, beside the length of one: "Epoch[2] Iteration[30/25]"
+            base = (at - 1) // of * of
+            self._passes[of] = _Pass(base, at - base, self._epoch)
+            return min(at, MOST_STEPS)
         if before is None:
-            if len(self._passes) >= MOST_PASSES:
-                self._passes.clear()
             before = self._passes[of] = _Pass(max(0, (self._epoch or 0) - self._first) * (of or 0), at, self._epoch)
         elif at < before.at or (self._epoch != before.epoch and (at == before.at or not position.counted)):
             before.base = max(0, before.base + self._passed(before, at, of))
