@@ -145,3 +145,25 @@ findings["git"] = attempt(committed)
         env={"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
     )
     assert findings == {"tail": ["done", repr(["first\n", "second\n"])], "git": ["done", repr("1\n")]}
+
+
+@needs_box
+def test_python_and_torchrun_are_those_of_the_script(host: HostUnderTest) -> None:
+    """As in a shell where its environment is activated."""
+    findings = try_in_the_box(
+        host,
+        """
+import subprocess, sys
+def said(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+with open("worker.py", "w") as file:
+    file.write("import os; print(os.environ['RANK'])")
+for name, action, expected in (
+    ("python", lambda: said("python", "-c", "import torch, sys; print(sys.prefix)"), [sys.prefix]),
+    ("python3", lambda: said("python3", "-c", "import torch, sys; print(sys.prefix)"), [sys.prefix]),
+    ("torchrun", lambda: sorted(said("torchrun", "--nproc-per-node=2", "worker.py")), ["0", "1"]),
+):
+    findings[name] = [*attempt(action), repr(expected)]
+""",
+    )
+    assert {name: finding for name, finding in findings.items() if finding[:2] != ["done", finding[2]]} == {}

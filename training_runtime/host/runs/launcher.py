@@ -15,7 +15,7 @@ from training_runtime import storage
 from training_runtime.errors import SandboxRefused
 from training_runtime.host.environments.builds import Environments
 from training_runtime.host.node import Node
-from training_runtime.host.runs import begin, script_environment
+from training_runtime.host.runs import begin, fabric, script_environment
 from training_runtime.host.runs.launch import Launch
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sandbox.levels import Abilities
@@ -38,7 +38,8 @@ class Launcher:
         self, settings: Settings, *, node: Node, abilities: Abilities, environments: Environments, own: Mapping[str, str], gpus: bool
     ) -> None:
         self._settings, self._node, self._abilities, self._environments = settings, node, abilities, environments
-        self._variables = script_environment.warm_environment(own, home=str(settings.folder))
+        programs = map(str, fabric.programs(fabric.folder(settings.folder)))
+        self._variables = script_environment.warm_environment(own, home=str(settings.folder), programs=programs)
         self.warm = WarmProcess(preload=settings.preload, environment=self._variables, log_file=settings.folder / "warm.log")
         self.spares = Spares(settings, node=node, fork=self.warm.fork, gpus=gpus)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from training_runtime import variables
@@ -37,15 +37,17 @@ class Places:
     modules: tuple[str, ...]
 
 
-def warm_environment(own: Mapping[str, str], *, home: str) -> dict[str, str]:
-    """What the warm process may keep of the host's environment: what an installation of torch needs, nothing that looks like a secret."""
+def warm_environment(own: Mapping[str, str], *, home: str, programs: Iterable[str] = ()) -> dict[str, str]:
+    """What the warm process may keep of the host's environment: what an installation of torch needs, nothing that looks like a secret.
+    `programs`: folders that come first in PATH."""
     kept = {k: v for k, v in own.items() if (k in _KEPT or k.startswith(_KEPT_PREFIXES)) and not _SECRET.search(k.upper())}
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
     # Asking torch whether there is a GPU must not initialise it in a process that will be forked. GPUs are numbered as the studio does.
     gpus = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # Hash order of strings is part of what a script computes: it must be the same in every attempt of a run.
     fixed = {"HOME": home, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
-    return {"PATH": _DEFAULT_PATH, "LANG": "C.UTF-8"} | kept | one_thread | gpus | fixed
+    path = {"PATH": ":".join((*programs, kept.get("PATH", _DEFAULT_PATH)))}
+    return {"LANG": "C.UTF-8"} | kept | path | one_thread | gpus | fixed
 
 
 def user_environment(env: Mapping[str, str]) -> dict[str, str]:
