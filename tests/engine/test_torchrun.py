@@ -257,6 +257,20 @@ def test_each_worker_finds_what_torchrun_gives_it(start):
     assert run.wait() == 0
 
 
+@pytest.mark.parametrize(
+    ("device", "env", "found"),
+    [("cpu", {}, "true 2"), ("cpu", {"PL_TRAINER_DEVICES": "1"}, "true 1"), ("gpu", {}, "None None")],
+)
+def test_trainers_are_told_to_use_all_workers_on_processor_slots(start, device, env, found):
+    """By themselves those of Accelerate, Transformers and Lightning train all of it in each worker where there is no GPU."""
+    script = "import os\nprint('told', os.environ.get('ACCELERATE_USE_CPU'), os.environ.get('PL_TRAINER_DEVICES'))"
+    run = start(script, torchrun="fixed", max_slots=2, device=device, env=env)
+    run.members(0, 1)
+    assert run.wait() == 0, run.tail()
+    logs = [(run.result_dir / "log" / f"worker-{slot}" / "console.log").read_text() for slot in (0, 1)]
+    assert logs == [f"told {found}\n"] * 2
+
+
 def test_slots_that_share_a_gpu_are_warned_of(start):
     run = start(SIGNALLED, torchrun="elastic", device="gpu", gpus=1, env={"EDT_WORKER_GRACE_S": "0"})
     run.members(1, 2)

@@ -220,7 +220,15 @@ def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int
         "PET_RDZV_ENDPOINT": f"{ADDRESS}:{port}",
         "OMP_NUM_THREADS": os.environ.get("EDT_THREADS_PER_SLOT") or os.environ.get("OMP_NUM_THREADS") or "1",
         "CUDA_VISIBLE_DEVICES": ",".join(gpus(slots)),
+        **({} if gpus(slots) else _on_processors(count)),
     }
+
+
+def _on_processors(count: str) -> dict[str, str]:
+    """What makes trainers use all workers where there is no GPU; else each of them trains alone, all of it. For Accelerate and Transformers
+    it is what `accelerate launch --cpu` sets; Lightning takes one process for a machine's processors where a script does not say more."""
+    usual = {"ACCELERATE_USE_CPU": "true", "PL_TRAINER_DEVICES": count}
+    return {name: os.environ.get(name, value) for name, value in usual.items()}
 
 
 def gpus(slots: Iterable[SlotRef]) -> list[str]:
