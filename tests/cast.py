@@ -20,6 +20,7 @@ from experiments.files import pruning, runfiles
 from experiments.models import ClusterRules, DefinitionVersion, Experiment, Node, Project, Role, Slot, TrainingRun, User
 from experiments.ops import installation
 from training_runtime import journal, journal_writer
+from training_runtime.crashes import ended_how
 from training_runtime.meeting import Meeting
 from training_runtime.protocol import NodeFacts, Observation, RunObservation, WantedRun
 
@@ -189,7 +190,8 @@ class Host:
 
 
 def _ended(run: int, exit_code: int, *, remote: bool = False, attempt: int = 1) -> RunObservation:
-    return RunObservation(run=run, attempt=attempt, state="exited", holding=(), exit_code=exit_code, remote=remote)
+    detail = ended_how(exit_code, "remote agent" if remote else "driver")
+    return RunObservation(run=run, attempt=attempt, state="exited", holding=(), exit_code=exit_code, remote=remote, detail=detail)
 
 
 def is_met(run: TrainingRun, *, on: Node) -> None:

@@ -10,6 +10,7 @@ import re
 LEAST_SECRET = 4  # characters of a line of a secret: shorter ones would be hidden all over a log, and so are not hidden
 CONFIG_JSON = "EDT_CONFIG_JSON"  # what the run finds as config.json in its working folder, as the trials of a search do
 GPU_UUIDS = "EDT_GPU_UUIDS"  # of a machine's GPUs, by number, where runs can open those of their slots alone
+BEGUN_AGAIN = "EDT_BEGUN_AGAIN"  # why a run's process was started again that had died, for its driver alone
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LONGEST_NAME = 200
 _PREFIXES = ("LD_", "PYTHON", "DYLD_", "BASH_FUNC_", "GCONV_", "MALLOC_")
@@ -62,6 +63,7 @@ _OTHER_CODE = frozenset(
         "EDT_UID_BASE",
         "EDT_ADDRESS",
         "EDT_NETWORK",
+        BEGUN_AGAIN,
         "EDT_RELEASE_GRACE_S",
         GPU_UUIDS,
         "CUDA_VISIBLE_DEVICES",

@@ -13,6 +13,7 @@ from experiments.live import notify
 from experiments.metrics import ingest
 from experiments.models import Node, RunState, TrainingRun
 from experiments.runs import states
+from training_runtime.crashes import ended_how
 from training_runtime.protocol import RunObservation
 
 STILL_READ = "Its processes have ended; the rest of its journal is being read."
@@ -52,6 +53,7 @@ def finish(node: Node, run: TrainingRun, seen: RunObservation, *, exit_code: int
 def _ending(run: TrainingRun, exit_code: int, *, detail: str) -> tuple[RunState, str]:
     """How a run ended and why: its journal's word where there is one, else its exit code."""
     asked = run.stop_requested_at is not None
+    detail = "" if detail == ended_how(exit_code) else detail  # it says no more than the exit code
     if run.outcome in END_OF:
         return ending(run)
     if asked:

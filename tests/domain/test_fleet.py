@@ -135,9 +135,9 @@ def test_a_run_without_a_promise_gets_no_driver(run: TrainingRun, project: Proje
         ("stopped", 0, RunState.STOPPED, "It was stopped."),
         ("completed", -9, RunState.COMPLETED, "It finished."),
         (None, 0, RunState.COMPLETED, "The script ended."),
-        (None, 3, RunState.FAILED, "exit code 3"),
+        (None, 3, RunState.FAILED, "The script ended with exit code 3."),
         (None, -9, RunState.FAILED, "Killed by signal 9 (SIGKILL)."),
-        (None, -11, RunState.FAILED, "SIGSEGV"),
+        (None, -11, RunState.FAILED, "Killed by signal 11 (SIGSEGV)."),
     ],
 )
 def test_the_journal_says_how_a_run_ended_and_else_its_exit_code(
@@ -147,8 +147,7 @@ def test_the_journal_says_how_a_run_ended_and_else_its_exit_code(
     events = [cast.started(), cast.step(1)] + ([cast.finished(outcome)] if outcome else [])
     cast.write_journal(run, *events)
     host.apply(NOW + SECOND, exits={run.pk: exit_code})
-    assert fresh(run).state == state
-    assert reason in run.state_reason
+    assert (fresh(run).state, run.state_reason) == (state, reason)
     assert (run.exit_code, run.ended_at) == (exit_code, NOW + SECOND)
     assert Metric.objects.count() == 1  # the journal was read to its end first
     assert cast.slots_of(run) == set()

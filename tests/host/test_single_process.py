@@ -71,3 +71,22 @@ def test_it_holds_its_slots_until_it_has_ended_and_begins_again_with_others(
     events = [line.event for line in journal.follow(host.result(7) / journal.FILE_NAME)]
     assert [each.generation for each in events if isinstance(each, journal.Generation)] == [1, 2]
     assert [each.outcome for each in events if isinstance(each, journal.Finished)] == ["completed"]
+
+
+def test_one_that_crashes_says_each_time_why_it_is_started_again(
+    tmp_path: Path,
+    make_host: Callable[[Path], HostUnderTest],  # noqa: F811
+) -> None:
+    host = make_host(tmp_path)
+    host.start(driver="training_runtime.elastic.driver.main:main", preload="torch,numpy")
+    crash = """
+import os, signal
+print("told", os.environ.get("EDT_BEGUN_AGAIN"), flush=True)
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+    host.want(dataclasses.replace(host.spec(7, "main.py", code={"main.py": crash}), elastic=False, max_slots=1), 1)
+    host.apply()
+    seen = host.until_run(7, lambda run: run.state == "exited", deadline_s=DEADLINE_S)
+    assert (seen.exit_code, host.console(7)) == (-11, "told None\n" * 4)
+    said = [line.event.message for line in journal.follow(host.result(7) / journal.FILE_NAME) if isinstance(line.event, journal.Warned)]
+    assert said == [f"It is started again: the driver was killed by SIGSEGV; restart {number} of 3." for number in (1, 2, 3)]

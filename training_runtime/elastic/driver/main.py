@@ -37,6 +37,7 @@ from training_runtime.elastic.torchrun.agent import Agent
 from training_runtime.errors import NoRoom
 from training_runtime.masking import Mask
 from training_runtime.protocol import RunSpec
+from training_runtime.variables import BEGUN_AGAIN
 
 __all__ = ["before_imports", "main", "warm_up"]  # what a node host uses
 
@@ -131,7 +132,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     imported_modules.begin()
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
     try:
-        writer = None if spec.remote else _journal(spec)
+        writer = None if spec.remote else _journal(spec, begun_again=os.environ.pop(BEGUN_AGAIN, ""))
     except OSError as error:
         if error.errno not in storage.UNAVAILABLE:
             raise
@@ -170,9 +171,13 @@ def before_imports(slots: int, said: Mapping[str, str]) -> None:
     finder.begin()
 
 
-def _journal(spec: RunSpec) -> journal_writer.Writer:
+def _journal(spec: RunSpec, *, begun_again: str) -> journal_writer.Writer:
+    """`begun_again`: why, where the process of an attempt before has died."""
     path, mask = Path(spec.result_dir) / journal.FILE_NAME, Mask(spec.secrets.values())
-    return MaskedWriter(path, spec.run, mask=mask) if mask else journal_writer.Writer(path, spec.run)
+    writer = MaskedWriter(path, spec.run, mask=mask) if mask else journal_writer.Writer(path, spec.run)
+    if begun_again:
+        writer.write(journal.Warned(f"It is started again: {begun_again}."))
+    return writer
 
 
 def _stop_outside_train(session: Session) -> None:

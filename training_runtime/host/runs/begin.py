@@ -30,7 +30,7 @@ from training_runtime.host.settings import Settings
 from training_runtime.host.sockets import LineSocket
 from training_runtime.protocol import RunSpec
 from training_runtime.records import build
-from training_runtime.variables import GPU_UUIDS
+from training_runtime.variables import BEGUN_AGAIN, GPU_UUIDS
 
 log = logging.getLogger(__name__)
 _MAX_TRIES = 5
@@ -205,6 +205,7 @@ def compose(run: LiveRun, *, settings: Settings, abilities: Abilities, warm: Map
     if layer:
         variables |= {"VIRTUAL_ENV": layer, "PATH": f"{layer}/bin:{variables.get('PATH', '')}"}
     _add_settings(variables, spec, settings)
+    variables |= {BEGUN_AGAIN: run.reason} if run.restarts else {}
     return Launch(
         spec=dataclasses.replace(spec, argv=_of_script(spec.argv), attempt=run.attempt, code_dir=places.work_dir),
         driver=settings.driver,
