@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import runpy
 import subprocess
 import sys
 import urllib.error
@@ -47,6 +48,24 @@ def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
 )
 def test_the_advice_goes_by_the_package(name, says):
     assert says in advice.after(ModuleNotFoundError(f"No module named {name!r}", name=name))
+
+
+def test_a_script_of_a_package_is_told_how_it_runs(start, tmp_path, monkeypatch):
+    package = tmp_path / "code" / "letters"
+    package.mkdir(parents=True)
+    (package / "words.py").write_text("NAME = 'letters.words'\n")
+    (package / "train.py").write_text("import sys\nfrom .words import NAME\nprint(NAME, sys.argv[1:])\n")
+    monkeypatch.chdir(package.parent)
+    monkeypatch.setattr(sys, "argv", ["letters/train.py"])
+    with pytest.raises(ImportError) as raised:
+        runpy.run_path("letters/train.py")
+    said = advice.after(raised.value)
+    found = re.search(r"with (import runpy) and (runpy\.run_module\(.*\)), and name it", said)
+    (package.parent / "main.py").write_text(f"{found[1]}\n{found[2]}\n")
+    run = start(package.parent, "--epochs", "3", elastic=False, max_slots=1)
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert "letters.words ['--epochs', '3']" in run.log.read_text()
 
 
 def test_other_errors_get_no_advice():

@@ -71,6 +71,10 @@ NO_KEY = (
     "Nobody can be asked for a key here: give it as the secret WANDB_API_KEY under Variables of the project or the training definition, "
     "with the network The internet; or set the variable WANDB_MODE to offline, and what is logged is on the charts here"
 )
+IN_A_PACKAGE = (
+    "Where it is run by python -m elsewhere: add a script to the top of the upload, with import runpy and "
+    "runpy.run_module('{module}', run_name='__main__', alter_sys=True), and name it in the command, with the same arguments"
+)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 # Libraries that try one mirror after another raise an error of their own that has of these only the words.
 _UNREACHABLE_WORDS = re.compile(r"name resolution|Name or service not known|Network is unreachable|No address associated with hostname")
@@ -93,6 +97,8 @@ def after(error: BaseException) -> str:
 
 
 def _on_missing(error: ImportError) -> str:
+    if str(error) == "attempted relative import with no known parent package":
+        return f"{IN_A_PACKAGE.format(module=_module_name(sys.argv[0]))}."
     if not error.name:
         return ""
     top, _, below = error.name.partition(".")
@@ -110,6 +116,13 @@ def _on_missing(error: ImportError) -> str:
     if top in OFFERED:
         return f"{what}: {add}, or ask an administrator for make packages, which adds it for everybody."
     return f"{what}: {add}. If {top} is a file of your own, it is missing in the upload."
+
+
+def _module_name(script: str) -> str:
+    """Of a script that the upload has, from its top."""
+    path = Path.cwd() / script
+    below = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
+    return ".".join(below.with_suffix("").parts)
 
 
 def _on_refused(error: OSError) -> str:
