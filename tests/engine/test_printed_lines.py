@@ -152,6 +152,15 @@ def test_iterations_of_all_epochs_beside_the_length_of_one_are_taken_as_they_are
     ]
 
 
+def test_of_lines_as_glog_and_absl_write_them_warnings_are_no_figures_and_places_in_the_code_neither():
+    assert read(
+        "Epoch 1 loss: 0.5",
+        "[W1128 04:59:23.143473001 socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3",
+        "E1128 04:59:24.143473 140 api.py:882] failed (exitcode: 1) local_rank: 1 (pid: 3) of binary: python, error: 3",
+        "I1128 04:59:25.143473 139628 train.py:33] step 40 loss: 0.25",
+    ) == [("train", "loss", 1, 0.5), ("train", "loss", 40, 0.25)]
+
+
 def test_an_interrupted_script_that_goes_on_in_a_later_epoch_is_as_far_as_it_says():
     assert read("Train Epoch: 3 [640/6000 (11%)]\tLoss: 1.5") == [("train", "Loss", 12640, 1.5)]
 

@@ -19,7 +19,8 @@ MOST_STEPS = 2**63 - 1
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f'\"`]")
 _WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d)\(\s?\[?([^\s,()\]]{1,40})[^()]{0,120}(?:\([^()]{0,80}\)[^()]{0,80})?\)")
-_COMPLAINT = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning)\b\s?:")
+_COMPLAINT = re.compile(r"\s*(?:[\w.]*(?:Error|Exception|Warning)\b\s?:|\[?[WEF]\d{4} \d\d:\d\d:\d\d\.\d)")
+_PLACE = re.compile(r"\A\s*\[?I\d{4} \d\d:\d\d:\d\d\.\d+ +[^\]]{1,200}\]")  # in the code, as glog and absl begin a line with it
 _CLOCK = re.compile(r"\b\d{2,4}[-/]\d\d[-/]\d\d(?:[ T]|\b)|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
 _EPOCH = re.compile(
     r"\bepoch\b ?(?P<phase>\(\w{1,20}\))?[\s:=#\[(|]{0,8}(?P<epoch>\d{1,9})(?:\.\d+)?(?:\s{0,3}(?:/|of)\s{0,3}\d+)?[\])]?"
@@ -169,7 +170,7 @@ class PrintedLines:
 
     def add(self, text: str) -> list[PrintedValue]:
         """The figures of a line; none where it has none."""
-        text = _ESCAPES.sub("", text[:LONGEST_DRAWN])
+        text = _PLACE.sub("", _ESCAPES.sub("", text[:LONGEST_DRAWN]), count=1)
         self._table = _Table.below(text) or self._table
         if len(text) > LONGEST_LINE or (not any(map(str.isdigit, text)) and _group_said(text) is None) or _COMPLAINT.match(text):
             return []
