@@ -95,6 +95,37 @@ signal.pause()
     assert [event.outcome for event in run.events("finished")] == ["stopped"]
 
 
+SAVES = """
+import atexit, signal, sys, time
+
+def save(word):
+    open("saved", "w").write(word)
+
+atexit.register(print, "the end")
+if "handles" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: (save("told"), sys.exit(3)))
+print("began", flush=True)
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    save("interrupted")
+    raise
+"""
+
+
+@pytest.mark.parametrize(("how", "saved"), [("handles", "told"), ("does not", "interrupted")])
+def test_one_that_is_stopped_is_told_and_may_save_what_it_has(start, how, saved):
+    run = start(SAVES, how, elastic=False, max_slots=1)
+    run.members(0)
+    run.until(lambda: "began" in said(run), what="the script's first line")
+    run.stop()
+    assert run.wait() == 0
+    assert (run.code_dir / "saved").read_text() == saved
+    assert "the end" in said(run)
+    assert [event.outcome for event in run.events("finished")] == ["stopped"]
+    assert not run.events("failed") + run.events("error")
+
+
 def test_one_that_is_stopped_before_it_has_a_slot_never_begins(start):
     run = start(SCRIPT, elastic=False)
     run.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -105,8 +106,8 @@ class Session:
             self.told_of_imports = self.link.imported(imported_modules.of_packages())
 
     def failed(self, message: str, traceback: str = "") -> None:
-        """The script itself has."""
-        if self.writer is not None and not self.displaced:
+        """The script itself has, and not because it was told to end."""
+        if self.writer is not None and not self.displaced and not self.stopped:
             self.writer.write(journal.Failed(without_escapes(message), traceback, "driver"))
 
     def waits(self, error: BaseException) -> None:
@@ -156,7 +157,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
         writer.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    return code
+    return 0 if session.stopped else code
 
 
 def before_imports(slots: int, said: Mapping[str, str]) -> None:
@@ -181,8 +182,14 @@ def _journal(spec: RunSpec, *, begun_again: str) -> journal_writer.Writer:
 
 
 def _stop_outside_train(session: Session) -> None:
-    """Stop was asked for while no training runs: there is nothing to finish. On the link's thread; the script may be anywhere."""
+    """Stop was asked for while no training of ours runs. On the link's thread; the script may be anywhere. One that computes in this
+    process is told as on a laptop: by SIGTERM where it handles that, else as by Ctrl-C. If it does not end the host ends it."""
+    if session.stopped:
+        return
     session.stopped = True
+    if session.slots:
+        os.kill(os.getpid(), signal.SIGTERM if callable(signal.getsignal(signal.SIGTERM)) else signal.SIGINT)
+        return
     session.finish("stopped")
     sys.stdout.flush()
     os._exit(0)
@@ -272,7 +279,7 @@ def _exit_code(session: Session, stop: SystemExit) -> int:
     else:
         print(stop.code, file=sys.stderr)  # noqa: T201
         code = 1
-    if code and not session.stopped:
+    if code:
         console.settle()
         session.failed(_on_exit(stop.code, last_line(Path(session.spec.result_dir, "log", "driver", "console.log"))))
     return 1 if code == storage.EXIT_CODE and not session.spec.remote else code  # that one is ours to say, as a remote agent does
