@@ -10,16 +10,24 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = (page.read_text() for page in (REPOSITORY / "docs").rglob("*.md"))
 NAMED = {name for page in PAGES for name in re.findall(r"python -m benchmarks\.([a-z]\w*)", page)}
-# Each in a child of its own, as a program; torch comes but once.
+# Each in a child of its own, as a program; torch comes but once, and is not taken down.
 ASK = """
-import os, runpy, sys
-import torch
+import os, runpy, sys, traceback
+import torch, torch._dynamo
 for name in sys.argv[1:]:
     sys.stdout.flush()
     if not os.fork():
-        sys.argv[:] = [name, "--help"]
-        runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
-        os._exit(1)
+        status = 1
+        try:
+            sys.argv[:] = [name, "--help"]
+            runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
     print(f"{name}: {os.waitstatus_to_exitcode(os.wait()[1])}")
 """
 
