@@ -82,7 +82,7 @@ def _addresses_of_runs(studio: Seeded) -> dict[str, str]:
         "media": f"/runs/{done}/media/",
         "picture of a run": f"/runs/{done}/look/confusion.png",
         "text of a run": f"/runs/{done}/look/log/driver/console.log",
-        "table of a run": f"/runs/{done}/look/tables/wide.csv",
+        "table of a run": f"/runs/{done}/look/tables/wide%20and%20short.csv",
         "odd table of a run": f"/runs/{done}/look/tables/odd.csv",
         "arrays of a run": f"/runs/{done}/look/tables/arrays.npz",
         "json of a run": f"/runs/{done}/look/tables/report.json",

@@ -28,6 +28,7 @@ def tabular() -> dict[str, bytes]:
         "embeddings.npy": array.getvalue(),
         "arrays.npz": arrays.getvalue(),
         "wide.csv": wide.encode(),
+        "wide and short.csv": "\n".join(wide.split("\n")[:31]).encode(),
         "odd.csv": odd,
         "steps.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode(),
         "report.json": json.dumps(report).encode(),
