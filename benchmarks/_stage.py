@@ -1,8 +1,9 @@
 """Plays schedules of slots, deaths and standstills on real runs: what `benchmarks.exactness` compares.
 
 A job's `changes` are (step, slots) pairs, its `faults` deaths and standstills (see tests/engine/faults.py); those with `strike` come from
-outside. A worker waits before each of the steps `holds` until its members are to change, so that even a short run lives through it. By
-`reduce` its gradients meet, and `machines` are how many of the stage's it has, where it says so.
+outside. A worker waits before each of the steps `holds` until its members are to change, so that even a short run lives through it, but not
+once those that the schedule ends with are there. By `reduce` its gradients meet, and `machines` are how many of the stage's it has, where
+it says so.
 """
 
 from __future__ import annotations
@@ -36,13 +37,21 @@ import json as _json, os as _os, time as _time
 from training_runtime.elastic.state import emergency_checkpoint as _orphans; from training_runtime.elastic.worker import main as _holding
 from training_runtime.elastic.comm.segment import WANTED as _WANTED
 _HOLDS = _json.loads(_os.environ.get("HOLDS", "[]"))
+def _last_members():
+    try:
+        with open(_os.environ["RESULT_DIR"] + "/last-members") as file:
+            return file.read()
+    except OSError:
+        return ""
 def _hold(inner):
     def step(self, unit):
         mark = _os.environ["RESULT_DIR"] + f"/held-{unit.step}"
         if unit.step in _HOLDS and not _os.path.exists(mark):
             end = _time.monotonic() + 4
             with self._excused():
-                while self.segment.words[_WANTED] <= self.group.number and _time.monotonic() < end and not _os.path.exists(mark):
+                while self.segment.words[_WANTED] <= self.group.number and _time.monotonic() < end:
+                    if _os.path.exists(mark) or _last_members() == str(self.group.size):
+                        break
                     _time.sleep(0.002)
                     _orphans.look(self.segment, self.context.driver)
             open(mark, "w").close()
@@ -75,6 +84,10 @@ class Machines:
         count = len(self._agents) + 1
         for i, machine in enumerate((self._run, *self._agents)):
             machine.members(*(slot for slot in slots if slot % count == i))
+
+    def holding(self) -> set[int]:
+        """Slots that have a worker."""
+        return {slot for machine in (self._run, *self._agents) for slot in machine.holding}
 
     def look(self) -> None:
         for agent in self._agents:
@@ -188,6 +201,16 @@ def clear(session: int) -> None:
     until_gone(session)
 
 
+def tell_last(run: Run, machines: Machines, wanted: tuple[int, ...]) -> None:
+    """Tell workers that wait for a change how many they are in the end, once these and no others are there."""
+    count = min(len(wanted), run.events("started")[-1].engines) if run.events("started") else 0
+    there, told = machines.holding(), run.result_dir / "last-members"
+    if count and there <= {*wanted} and len(there) == count:
+        told.write_text(str(count))
+    else:
+        told.unlink(missing_ok=True)
+
+
 def follow(run: Run, machines: Machines, job: dict[str, Any], *, limit_s: float) -> None:
     """Grant and strike at the steps of the schedule until the run ends; start the driver again where it is killed, as the host does."""
     blows = [(f["step"], ("strike", f["strike"])) for f in job["faults"] if "strike" in f]
@@ -214,6 +237,8 @@ def follow(run: Run, machines: Machines, job: dict[str, Any], *, limit_s: float)
                     run.look(0.02)
                     machines.look()
                 machines.members(*wanted)
+        if not any(kind == "grant" for _, (kind, _) in waiting):
+            tell_last(run, machines, wanted)
         run.look(0.02)
         machines.look()
         run.within(limit_s)
