@@ -48,10 +48,9 @@ def test_texts_whose_comparison_would_take_for_ever_are_not_compared_line_by_lin
     first = cast.definition(project, by=bob, files={"main.py": "a = 1\n", "z.txt": "\n".join(texts[0])})
     upload = cast.zipped({"main.py": "a = 2\n", "z.txt": "\n".join(texts[1])})
     second = services.add_version(first.definition, by=bob, upload=upload, file_name="code.zip", command="main.py")
-    found = {change.path: change for change in code.changes(first.bundle, second.bundle)}
-    assert found["main.py"].lines
-    assert found["z.txt"].lines is None
-    assert "too much to show" in as_person(bob).get(reverse("changes", args=[second.pk])).content.decode()
+    page = as_person(bob).get(reverse("changes", args=[second.pk])).content.decode()
+    assert "a = 2" in page
+    assert page.count("too much to show") == 1
 
 
 def test_large_files_are_compared_by_size_first_and_read_within_a_budget(
