@@ -123,7 +123,9 @@ def test_a_folder_that_is_no_studios_is_not_taken_for_one(shared: Path, tmp_path
     assert "needs another folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("number", "sentence"), [(os.getpid(), "take over from this one (--replace)"), (1, "in another container")])
+@pytest.mark.parametrize(
+    ("number", "sentence"), [(os.getpid(), "take over from this one (--replace)"), (1, "in another container")], ids=["here", "elsewhere"]
+)
 def test_a_home_that_is_in_use_is_refused_by_where_it_is(tmp_path: Path, number: int, sentence: str):
     with open(tmp_path / "node.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
