@@ -30,7 +30,7 @@ def order(folder: Path, *, most_files: int = 0, limit_s: float = 60.0) -> Measur
     own = processes.look(os.getpid())
     assert own is not None
     return MeasureRequest(
-        str(folder), Traces(own.parent, processes.look(own.parent).start_ticks, own.pid, own.start_ticks, str(folder)), most_files, limit_s
+        str(folder), Traces(own.parent, processes.look(own.parent).start_ticks, own.pid, str(folder), own.start_ticks), most_files, limit_s
     )
 
 

@@ -141,8 +141,8 @@ class Traces:
     shim: int
     shim_ticks: int
     driver: int
-    driver_ticks: int
     result_dir: str
+    driver_ticks: int = 0
 
 
 def of_run(traces: Traces, processes: Mapping[int, Process]) -> tuple[Process, ...]:

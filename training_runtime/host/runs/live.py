@@ -107,7 +107,7 @@ class LiveRun:
         return self.spare or f"run-{self.run}.{self.attempt}"
 
     def traces(self) -> Traces:
-        return Traces(self.shim, self.shim_ticks, self.pid, self.start_ticks, self.result_dir)
+        return Traces(self.shim, self.shim_ticks, self.pid, self.result_dir, self.start_ticks)
 
     def holding(self) -> tuple[int, ...]:
         return holding(self.phase, [(t.revision, t.slots) for t in self.told], [w.slot for w in self.workers])

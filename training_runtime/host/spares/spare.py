@@ -191,7 +191,7 @@ def a_user(policy: Policy, taken: Collection[int | None]) -> int:
 def kill(saved: SavedSpare) -> bool:
     """One pass over all that is left of it; whether that is nothing."""
     found = processes.table()
-    members = processes.of_run(Traces(saved.shim, saved.shim_ticks, saved.pid, saved.start_ticks, "\0"), found)
+    members = processes.of_run(Traces(saved.shim, saved.shim_ticks, saved.pid, "\0", saved.start_ticks), found)
     for process in members:
         processes.send_signal(process, signal.SIGKILL)
     return not members and not processes.alive(saved.shim, saved.shim_ticks)
