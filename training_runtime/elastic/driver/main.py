@@ -157,7 +157,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
         writer.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    return 0 if session.stopped else code
+    return 0 if session.stopped and session.slots else code  # the script's own word, of one that was told to end
 
 
 def before_imports(slots: int, said: Mapping[str, str]) -> None:
