@@ -59,6 +59,7 @@ class Session:
     began: float
     logged: ScriptMetrics | None = None
     noticed: Noticed | None = None
+    begun: bool = False  # the script's first line may have been run
     trained: bool = False
     stopped: bool = False
     step: int = 0
@@ -187,7 +188,7 @@ def _stop_outside_train(session: Session) -> None:
     if session.stopped:
         return
     session.stopped = True
-    if session.slots:
+    if session.slots and session.begun:
         os.kill(os.getpid(), signal.SIGTERM if callable(signal.getsignal(signal.SIGTERM)) else signal.SIGINT)
         return
     session.finish("stopped")
@@ -216,8 +217,13 @@ def _run_alone(session: Session) -> int:
     if session.logged is not None:
         session.noticed = Noticed(session.logged.note, seed=session.seed)
         session.noticed.begin()
-    code = _run_script(session)
-    script_end.conclude()
+    try:
+        code = _run_script(session)
+        script_end.conclude()
+    except KeyboardInterrupt:  # told to end when the script was over already
+        code = 0
+        if not session.stopped:
+            raise
     session.link_thread.pause()
     return code
 
@@ -242,7 +248,7 @@ def _run_script(session: Session) -> int:
     finder.begin()
     seed_everything(session.seed)
     try:
-        _run_to_the_end(script)
+        _run_to_the_end(script, session)
     except NoRoom as waits:
         print(waits, file=sys.stderr)  # noqa: T201
         return storage.EXIT_CODE
@@ -262,9 +268,10 @@ def _run_script(session: Session) -> int:
     return 0
 
 
-def _run_to_the_end(script: Path) -> None:
+def _run_to_the_end(script: Path, session: Session) -> None:
     """In a worker that runs a loop of the script's, forked from here, the process ends with it."""
     try:
+        session.begun = True
         run_as_main(str(script))
     except BaseException as error:
         becoming.conclude(error)
