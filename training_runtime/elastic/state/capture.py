@@ -256,20 +256,17 @@ def device_of(live: Live) -> torch.device:
 def move(live: Live, device: torch.device) -> None:
     """Put model, loss and optimizer on `device`, and what is held beside them that belongs there (see `beside`): the same parameters,
     buffers and entries of the state, elsewhere."""
-    if device.type != "cpu":
-        held = live.held(live.named()).values()
-        for t in beside.tensors_beside([(value, live.content(value)) for value in held], live.parameters()):
-            t.data = t.data.to(device)
-        for value in held:
-            if isinstance(value, torch.optim.Optimizer):
-                optimizers.follow(value)
+    held = list(live.held(live.named()).values()) if device.type != "cpu" else []
+    for t in beside.tensors_beside([(value, live.content(value)) for value in held], live.parameters()):
+        t.data = t.data.to(device)
     live.model.to(device)
     if live.loss is not None:
         live.loss.to(device)
     for p in optimizers.parameters(live.optimizer):
         if p.device != device:  # one that is not the model's own
             p.data = p.data.to(device)
-    optimizers.follow(live.optimizer)
+    for optimizer in (live.optimizer, *(value for value in held if isinstance(value, torch.optim.Optimizer))):
+        optimizers.follow(optimizer)
 
 
 def touch(tensors: Iterable[torch.Tensor]) -> None:
