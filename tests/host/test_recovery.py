@@ -54,15 +54,20 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_session_that_has_the_number_of_a_driver_by_now_is_left_alone(own_host: HostUnderTest, stranger: subprocess.Popen[bytes]) -> None:
-    """Numbers are given again, and in a container that is started anew the same ones at once."""
-    host = own_host
+def left_by_a_killed_host(host: HostUnderTest) -> dict:
+    """Of a run that was training; its processes are gone too."""
     host.want(host.spec(7, "obey"), 1)
     host.apply()
     host.until_holding(7, 1)
     host.kill()
     until(host.all_killed)
-    saved = host.saved()
+    return host.saved()
+
+
+def test_a_session_that_has_the_number_of_a_driver_by_now_is_left_alone(own_host: HostUnderTest, stranger: subprocess.Popen[bytes]) -> None:
+    """Numbers are given again, and in a container that is started anew the same ones at once."""
+    host = own_host
+    saved = left_by_a_killed_host(host)
     saved["runs"][0]["pid"] = stranger.pid
     (host.folder / "state.json").write_text(json.dumps(saved))
     host.start()
@@ -76,12 +81,7 @@ def test_in_a_container_that_was_started_anew_no_number_of_before_is_taken_for_a
 ) -> None:
     """The machine's kernel is the same, and says so: the container's first process is another one."""
     host = own_host
-    host.want(host.spec(7, "obey"), 1)
-    host.apply()
-    host.until_holding(7, 1)
-    host.kill()
-    until(host.all_killed)
-    saved = host.saved() | {"first_ticks": host.saved()["first_ticks"] + 1}
+    saved = left_by_a_killed_host(host) | {"first_ticks": host.saved()["first_ticks"] + 1}
     saved["runs"][0] |= {"pid": stranger.pid, "start_ticks": processes.look(stranger.pid).start_ticks}
     (host.folder / "state.json").write_text(json.dumps(saved))
     host.start()
