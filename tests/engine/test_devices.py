@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from training_runtime.elastic.driver import hidden_gpus
 from training_runtime.elastic.processes import script, warm, worker_context
 from training_runtime.elastic.state import optimizers
 from training_runtime.elastic.torchrun import workers
@@ -122,14 +120,3 @@ def test_a_device_is_told_to_compute_the_same_bits_each_time_unless_somebody_doe
     finally:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
-
-
-@pytest.mark.parametrize(("gpus", "is_enabled"), [((), False), (("NVIDIA H200",), True)])
-def test_a_scaler_that_is_made_where_no_gpu_is_seen_scales_on_the_gpus_of_workers(monkeypatch, gpus, is_enabled):
-    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", torch.cuda.amp.common.amp_definitely_not_available)
-    monkeypatch.setattr(hidden_gpus.processor, "gpus", lambda: gpus)
-    hidden_gpus.let_scalers_be_enabled()
-    with contextlib.nullcontext() if is_enabled else pytest.warns(UserWarning, match="CUDA is not available"):
-        scaler = torch.amp.GradScaler("cuda")
-    assert scaler.is_enabled() is is_enabled
-    assert scaler.scale(torch.ones(())).item() == (65536 if is_enabled else 1)

@@ -35,6 +35,32 @@ def loss(out, target):
     return nn.functional.cross_entropy(out, target)
 FabricModel(model, lambda: (whole, whole), loss, torch.optim.Adam(model.parameters())).train(int(sys.argv[1]), 16, 4)
 """
+FOR_BOTH = """
+import torch, edt
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+data = torch.utils.data.TensorDataset(torch.randn(640, 64).to(device), torch.randint(0, 10, (640,)).to(device))
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+weights = torch.ones(10, device=device)
+
+def main():
+    fixed = torch.randn(4, 64).to(device)
+    for step in edt.elastic(model, optimizer, data, batch_size=64, parts=4, epochs=20):
+        for batch in step:
+            x, y = batch.x.to(device), batch.y.to(device)
+            step.backward(nn.functional.cross_entropy(model(x), y, weight=weights) + model(fixed).mean() * 0)
+        step.update()
+        if step.number == 3:
+            print("computes on", x.device, weights.device, fixed.device, flush=True)
+
+main()
+x, y = next(iter(torch.utils.data.DataLoader(data, batch_size=64, pin_memory=True)))
+with torch.no_grad():
+    print("ends at", nn.functional.cross_entropy(model(x.to(device)), y.to(device), weight=weights).item(), flush=True)
+"""
 HOLDS = """
 import os, sys, time
 import torch
@@ -63,6 +89,15 @@ def test_workers_compute_on_the_gpu_of_their_slots(alice: Person) -> None:
     assert f"computes on cuda:0 of 1 {gpu.uuid if walled else 0}\n" in log, log
     assert any(WALLED in notes for (notes,) in alice.studio.rows("SELECT sandbox_notes FROM experiments_node")) == walled
     assert alice.studio.rows("SELECT COUNT(DISTINCT slot_id) FROM experiments_grant WHERE run_id = ?", run) == [(4,)]
+
+
+def test_a_script_that_chooses_its_device_itself_trains_on_the_gpus_of_its_slots(alice: Person) -> None:
+    run = alice.run(FOR_BOTH, slots=2, kind="elastic")
+    facts = alice.until(run, "completed")
+    log = alice.log(run)
+    assert "computes on cuda:0 cuda:0 cuda:0\n" in log, (facts, log)
+    assert "ends at" in log, log
+    assert "not forked" not in json.dumps(facts), "nothing has touched CUDA before the workers"
 
 
 def test_whoever_has_memory_of_a_gpu_is_named_on_the_pages_of_those_who_share_it(alice: Person, bob: Person) -> None:

@@ -20,6 +20,7 @@ from training_runtime.elastic.data import batched, script_sampler, streams
 from training_runtime.elastic.data.order import Order
 from training_runtime.elastic.data.sampler import RunPlan, derive, seed_everything
 from training_runtime.elastic.measures import Measures
+from training_runtime.elastic.processes import hidden_gpus
 from training_runtime.elastic.processes.script import Script
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, digest, optimizers, transfer
@@ -170,6 +171,11 @@ class Job:
         )
 
     @property
+    def data(self) -> tuple[object, ...]:
+        """What samples are made by."""
+        return self.train_set, self.test_set, self.sampler, self.collate
+
+    @property
     def untrained(self) -> list[torch.Tensor]:
         """Parameters of the model that the optimizer does not hold."""
         return self.live.parameters()[len(self.trained) :]
@@ -197,7 +203,8 @@ class Job:
 
     def load_datasets(self) -> tuple[int, int]:
         """Call the user's datasets function once; the lengths of both sets in samples. UserError where they cannot be used."""
-        found = self.datasets()
+        with hidden_gpus.on_processor():
+            found = self.datasets()
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise UserError(f"the datasets function must return (train_dataset, test_dataset), not {type(found).__name__}")
         self.train_set, self.test_set = (batched.by_sample(data, name) for data, name in zip(found, ("train", "test"), strict=True))

@@ -25,6 +25,7 @@ from training_runtime.elastic.data.loading import Task, load_task
 from training_runtime.elastic.data.sampler import RunPlan
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.keras import kind
+from training_runtime.elastic.processes import hidden_gpus
 from training_runtime.elastic.processes.process_handles import die_with_parent
 from training_runtime.elastic.state import capture, digest
 from training_runtime.elastic.state.generators import Watched
@@ -117,6 +118,7 @@ def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
         found.append(CACHED)
     if job.begin is not None:
         return found + reason_of(watched.drawn())
+    hidden_gpus.reveal(device, job.data)
     capture.move(job.live, device)
     job.model.train()
     compute, last = Compute(job, shape, device), load_task(job, other, devices=device.type != "cpu")

@@ -25,7 +25,7 @@ from training_runtime.elastic.driver.recorder import Recorder
 from training_runtime.elastic.job import COLLECTIVE, SEGMENT, Job, RespawnSpec, TrainConfig
 from training_runtime.elastic.multinode import remote_nodes
 from training_runtime.elastic.multinode.remote_agent import RemoteAgent
-from training_runtime.elastic.processes import script
+from training_runtime.elastic.processes import hidden_gpus, script
 from training_runtime.elastic.processes.becoming import at_the_end
 from training_runtime.elastic.processes.process_handles import see_children_end
 from training_runtime.elastic.state import checkpoint, model_files, optimizers
@@ -133,7 +133,7 @@ class Training:
         _calls += 1
         if self.job.save_to_onnx:
             onnx_timeout_s()
-        with _own_children():
+        with hidden_gpus.aside(), _own_children():
             if self.session.spec.remote if self.session is not None else os.environ.get(JOIN):
                 self._take_part()
             elif self.session is not None:

@@ -25,6 +25,7 @@ from training_runtime.elastic.data.loader_processes import Loader, LoaderFailed,
 from training_runtime.elastic.data.order import Order
 from training_runtime.elastic.data.sampler import RunPlan, WorkItem, derive, seed_everything
 from training_runtime.elastic.job import Job
+from training_runtime.elastic.processes import hidden_gpus
 
 JUDGED = 16  # batches after which the time is looked at that went into waiting for them
 WORTH = 0.05  # the part of the time from which on another loader is worth its process
@@ -231,7 +232,8 @@ def load_task(job: Job, task: Task, *, devices: bool = False) -> Any:
     data = job.train_set if task.purpose == "load" else job.test_set
     if isinstance(data, streams.Stream):
         data = data.of_epoch(task.place[0] if task.purpose == "load" else 0)
-    return load(data, task.indices, job.collate)
+    with hidden_gpus.on_processor():
+        return load(data, task.indices, job.collate)
 
 
 def load(data: Any, indices: Iterable[int], collate: Any) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from training_runtime import processor
+from training_runtime.elastic.processes import hidden_gpus
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless", "yaml": "pyyaml", "skimage": "scikit-image"}
 # Those whose import has the name of somebody else's package.
@@ -57,12 +57,12 @@ NO_GPU = (
     "backend gloo where it uses torch.distributed and with map_location='cpu' in torch.load"
 )
 SEES_NO_GPU = (
-    "The process that comes to the training sees no GPU, its workers do: leave out .cuda() and .to('cuda') before it. The model goes to a "
-    "worker's GPU by itself, and batches come there"
+    "The process that comes to the training sees no GPU, its workers do. What the script puts on a GPU there, its workers have on theirs; "
+    "what is more (a stream, an event, a generator of CUDA, free memory) is to be asked for in a callback or in the loop"
 )
 TWO_DEVICES = (
-    "The process that comes to the training sees no GPU, so a tensor that it has made, or a device that it has chosen, is the processor's, "
-    "while the model and its batches are on the worker's GPU: say .to(x.device), x being a tensor that is there"
+    "The model and its batches are on the worker's GPU, and a tensor that was made without a device, or that a dataset holds, is on the "
+    "processor: say .to(x.device), x being a tensor that is there"
 )
 WRITES_IN_ITS_FOLDER = (
     "A run writes to its own folder alone: its working folder, HOME, TMPDIR and RESULT_DIR are in it; /tmp and others may be closed"
@@ -166,8 +166,8 @@ def _on_no_file(error: BaseException) -> str:
 
 
 def _on_devices(error: BaseException) -> str:
-    if _NO_GPU_WORDS.search(_says(error)) and not torch.cuda.is_available():
-        return f"{SEES_NO_GPU if processor.gpus() and not os.environ.get('CUDA_VISIBLE_DEVICES', 'all') else NO_GPU}."
+    if _NO_GPU_WORDS.search(_says(error)) and (hidden_gpus.are_hidden() or not torch.cuda.is_available()):
+        return f"{SEES_NO_GPU if hidden_gpus.are_hidden() else NO_GPU}."
     return f"{TWO_DEVICES}." if _TWO_DEVICES_WORDS.search(_says(error)) else ""
 
 

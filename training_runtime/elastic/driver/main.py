@@ -21,13 +21,13 @@ from pathlib import Path
 
 from training_runtime import console, journal, journal_writer, storage
 from training_runtime.elastic.data.sampler import seed_everything
-from training_runtime.elastic.driver import advice, hidden_gpus, imported_modules, single
+from training_runtime.elastic.driver import advice, imported_modules, single
 from training_runtime.elastic.driver.host_link import HostLink, LinkThread
 from training_runtime.elastic.driver.masked_journal import MaskedWriter
 from training_runtime.elastic.driver.outcome import TrainingFailed
 from training_runtime.elastic.driver.setup import Noticed
 from training_runtime.elastic.keras import finder
-from training_runtime.elastic.processes import becoming, script_end
+from training_runtime.elastic.processes import becoming, hidden_gpus, script_end
 from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.warm import warm_up
@@ -212,7 +212,7 @@ def _run_alone(session: Session) -> int:
         session.stopped = True
         return 0
     if session.spec.elastic:
-        hidden_gpus.let_scalers_be_enabled()
+        hidden_gpus.begin()
     session.link_thread.start()
     if session.logged is not None:
         session.noticed = Noticed(session.logged.note, seed=session.seed)

@@ -36,7 +36,7 @@ from training_runtime.elastic.comm.segment import (
 from training_runtime.elastic.data.sampler import RunPlan, WorkItem
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.multinode import payloads
-from training_runtime.elastic.processes import process_handles, reports
+from training_runtime.elastic.processes import hidden_gpus, process_handles, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, emergency_checkpoint, transfer
 from training_runtime.elastic.worker import heartbeat, long_work, reduction
@@ -64,6 +64,7 @@ class Lifecycle(ABC):
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         self.job, self.shape, self.context, self.segment, self.worker_id = job, shape, context, segment, context.worker_id
         heartbeat.begin(segment, self.worker_id)
+        hidden_gpus.reveal(context.device(), job.data)
         capture.move(job.live, context.device())
         self.position = context.begin
         self.exchange = reduction.exchange_of(job, segment, context)
