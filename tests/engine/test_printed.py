@@ -70,6 +70,7 @@ def test_long_text_without_a_bar_is_passed_over_quickly():
             PrintedMetrics(None, {"loss": 0.25, "grad_norm": 1.5, "learning_rate": 5e-05}),
         ),
         ("{'loss': '0.25', 'epoch': '1'}", PrintedMetrics(None, {"loss": 0.25})),
+        ("\x1b[A{'eval_loss': '0.25', 'epoch': '1'}", PrintedMetrics(None, {"eval_loss": 0.25})),  # between two bars of Transformers
         ('{"step": 1e999, "loss": 1}', None),
         ('{"loss": 0.5}', None),
         ('{"step": 10}', None),

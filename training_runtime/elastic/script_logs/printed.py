@@ -19,6 +19,7 @@ _BAR = re.compile(
     r"(?P<label>[^|\r\n]{0,200}?)\s{0,4}\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,20}(?P<done>[\d.]{1,20})(?P<done_unit>[kMGTP]?)/"
     r"(?P<total>[\d.]{1,20})(?P<total_unit>[kMGTP]?)\s{0,4}\[(?P<spent>[\d:]{4,20})<(?P<left>[\d:]{4,20}|\?)"
 )
+_MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of a terminal's cursor, and colours
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _PLAUSIBLE_S = 30.0  # a bar that has not been drawn for so long, and three times what it takes for one more, is not drawn any more
 
@@ -69,8 +70,9 @@ def beside_bar(text: str) -> str:
 
 
 def figures(text: str) -> PrintedMetrics | None:
-    """The numbers of a line that is one JSON object, or one dict as Python prints it, with a step or an epoch in it; else None."""
-    text = text.strip()
+    """The numbers of a line that is one JSON object, or one dict as Python prints it, with a step or an epoch in it; else None. Before it
+    may stand what moves a terminal's cursor, as where Transformers' `Trainer` prints an evaluation between two bars."""
+    text = _MOVES.sub("", text).strip()
     if not (text.startswith("{") and text.endswith("}")) or len(text) > LONGEST_LINE:
         return None
     said = _mapping(text)
