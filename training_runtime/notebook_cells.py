@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from training_runtime import notebook_modules
+from training_runtime import notebook_modules, notebooks
 
 _INSTALLS = re.compile(r"\s*(?:sudo\s+)?(?:python3?\s+-m\s+|uv\s+)?(?:pip3?|conda|mamba|apt|apt-get)\s")
 _NAMED = re.compile(r"\$?\{(\w+)\}|\$(\w+)")
@@ -90,20 +90,21 @@ class Shell:
     config: Mapping[str, object] = {}
 
     def run_line_magic(self, name: str, line: str = "", *_: object) -> object:
-        return magic(name, line)
+        return _in_script(line) if name == "time" else magic(name, line)
 
     def run_cell_magic(self, name: str, line: str, body: str) -> object:
-        return shell(body) if name in ("bash", "sh") else magic(name, line)
+        """As the cell that it was; names are those of the script."""
+        return _in_script(notebooks.cell_code(f"%%{name} {line}\n{body}"))
 
     def magic(self, said: str) -> object:
         name, _, line = said.lstrip("%").partition(" ")
         return magic(name, line)
 
     def system(self, command: str) -> None:
-        shell(command)
+        shell(command, vars(sys.modules["__main__"]))
 
     def getoutput(self, command: str) -> list[str] | None:
-        return shell(command, listed=True)
+        return shell(command, vars(sys.modules["__main__"]), listed=True)
 
     def __getattr__(self, name: str) -> notebook_modules.Nothing:
         if name.startswith("__"):
@@ -114,8 +115,23 @@ class Shell:
 _SHELL = Shell()
 
 
+def names() -> dict[str, object]:
+    """What the head of a notebook's script imports, for a script that nbconvert has made of one."""
+    shown: dict[str, object] = {"display": display, "get_ipython": get_ipython}
+    return shown | {"_magic": magic, "_shell": shell, "_write_file": write_file}
+
+
 def get_ipython() -> Shell:
     return _SHELL
+
+
+def _in_script(code: str) -> object:
+    """Run it as if it stood in the script; its value, where it is an expression."""
+    try:
+        compiled = compile(code, "<cell>", "eval", dont_inherit=True)
+    except SyntaxError:
+        compiled = compile(code, "<cell>", "exec", dont_inherit=True)
+    return eval(compiled, vars(sys.modules["__main__"]))  # noqa: S307 - a part of the script
 
 
 def _say(text: str) -> None:

@@ -31,6 +31,7 @@ _WITH_VALUE = {"-r", "--requirement", "-c", "--constraint", "-e", "--editable", 
 _WITH_VALUE |= {"-f", "--find-links", "--trusted-host", "--root", "--prefix", "--python", "--proxy", "--timeout", "--progress-bar"}
 _ENDS_COMMAND = {"&&", "||", "|", ";", "&"}
 _REDIRECTS = re.compile(r"[12&]?>")
+_ASKS_FOR_KERNEL = re.compile(r"^(?:[A-Za-z_]\w*\s*=\s*)?get_ipython\(\)\.", re.MULTILINE)
 _GIVEN = {"print", "display", "_magic", "_shell", "_write_file"}  # which show what they do themselves
 _HEAD = """# The code cells of {name}. Lines that only a notebook understands call what this gives:
 from training_runtime.notebook_cells import display, end_cell as _end_cell, get_ipython, magic as _magic, shell as _shell
@@ -69,13 +70,24 @@ def script_of(text: str | bytes, *, name: str) -> str:
     parts = []
     for number, cell in cells:
         source = _source(cell)
-        code = _with_last_value("\n".join(_translated(source)))
+        code = _with_last_value(cell_code(source))
         if PARAMETERS in _tags(cell):
             code += "\n" + _parser_of(code)
         lines = code.split("\n")
         futures += [line for line in lines if _FUTURE.fullmatch(line)]
         parts.append("\n".join([f"\n# %% [{number}]", *("" if _FUTURE.fullmatch(line) else line for line in lines), "_end_cell()"]))
     return "\n".join([*futures, _HEAD.format(name=name), *parts, ""])
+
+
+def cell_code(source: str) -> str:
+    """One cell in Python's words, which call what the head of a script gives: `_magic`, `_shell` and `_write_file`."""
+    return "\n".join(_translated(source))
+
+
+def calls_a_kernel(script: str) -> bool:
+    """Whether this is a script that runs under IPython alone, as `jupyter nbconvert --to script` writes them: it asks for the kernel where
+    nothing catches that there is none."""
+    return bool(_ASKS_FOR_KERNEL.search(script))
 
 
 def installs(text: str | bytes, *, name: str) -> list[str]:
@@ -157,7 +169,7 @@ def _with_last_value(code: str) -> str:
         last = ast.parse(code).body[-1:]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code
-    if "\r" in code or not last or not isinstance(last[0], ast.Expr) or isinstance(last[0].value, ast.Constant | ast.Await | ast.Yield):
+    if "\r" in code or not last or not isinstance(last[0], ast.Expr) or isinstance(last[0].value, ast.Constant | ast.Yield):
         return code
     value, lines = last[0].value, code.encode().split(b"\n")
     begin, end = (value.lineno - 1, value.col_offset), ((value.end_lineno or 0) - 1, value.end_col_offset or 0)

@@ -4,6 +4,9 @@ parent had, and what the other threads held at that moment stays held for ever.
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import io
 import os
 import runpy
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from training_runtime import notebooks
 from training_runtime.elastic.data.sampler import seed_everything
 from training_runtime.elastic.keras import finder, kind
 from training_runtime.tracking.endpoint import THREAD
@@ -67,13 +71,22 @@ class Script:
 
 
 def run_as_main(path: str) -> None:
-    """As `runpy.run_path` does, but it is `__main__` from here on: what it leaves to be done at its end may look for its classes there."""
+    """As `runpy.run_path` does, but it is `__main__` from here on: what it leaves to be done at its end may look for its classes there. A
+    notebook's may say `await` outside of functions, and one that nbconvert has made of a notebook finds its kernel's names."""
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
+        text = file.read()
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebooks.notebook_name(path) else 0
+    code = compile(text, path, "exec", flags, dont_inherit=True)
     module = types.ModuleType("__main__")
     vars(module).update(__file__=path, __cached__=None, __package__="")
     sys.argv[0], sys.modules["__main__"] = path, module
-    exec(code, vars(module))  # noqa: S102 - the script
+    if notebooks.calls_a_kernel(text.decode(errors="replace")):
+        from training_runtime import notebook_cells  # lets IPython be imported, which is not for other scripts
+
+        vars(module).update(notebook_cells.names())
+    awaited = eval(code, vars(module))  # noqa: S307 - the script
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(awaited)
 
 
 def running() -> Script | None:
@@ -159,6 +172,7 @@ def module_paths() -> list[str]:
 def user_traceback(error: BaseException, runner: str) -> str:
     """The traceback from the user's script on, without the frames of the runtime above it; `runner`: the file that has run the script."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in (runner, __file__, runpy.__file__, "<frozen runpy>"):
+    above = (runner, __file__, runpy.__file__, "<frozen runpy>", asyncio.runners.__file__, asyncio.base_events.__file__)
+    while frames is not None and frames.tb_frame.f_code.co_filename in above:
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
