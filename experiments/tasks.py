@@ -19,6 +19,7 @@ from experiments.ops import clock
 from experiments.ops.pace import Pace
 from experiments.runs import states
 from experiments.searches import advancing
+from experiments.services import deletion
 from experiments.transfer import importing
 
 log = logging.getLogger(__name__)
@@ -121,12 +122,14 @@ def use_store() -> None:
 @shared_task
 def prune() -> None:
     """Remove what expires, and begin with what was deleted."""
-    if pruning.prune(clock.now()):
+    more = deletion.go_on(clock.now())
+    if pruning.prune(clock.now()) or more:
         notify.nudge_prune()
 
 
 @shared_task
 def clear() -> None:
     """A turn of removing what was deleted, and another one if there is more: turns of plans and journals come in between."""
-    if pruning.clear(clock.now()):
+    more = deletion.go_on(clock.now())
+    if pruning.clear(clock.now()) or more:
         notify.nudge_prune()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
@@ -45,13 +46,30 @@ class Role(models.TextChoices):
     VIEWER = "viewer", "Viewer"  # reads
 
 
-class Project(models.Model):
-    """People and what they own together."""
+class _Here(models.Manager["Project"]):
+    """Those that there are for people."""
 
+    def get_queryset(self) -> models.QuerySet[Project]:
+        return super().get_queryset().filter(state=Project.State.HERE)
+
+
+class Project(models.Model):
+    """People and what they own together. One of very many runs is made, and removed, in many transactions: before, and after, it is
+    there for nobody (`objects`)."""
+
+    class State(models.TextChoices):
+        HERE = "here", "Here"
+        ARRIVING = "arriving", "Arriving"  # being made of an archive (transfer.making)
+        DELETED = "deleted", "Deleted"  # what it owns is being removed (services.deletion)
+
+    objects = _Here()
+    every: ClassVar[models.Manager[Project]] = models.Manager()
     name = models.CharField(max_length=120)
     description = models.TextField(max_length=4000, blank=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
+    state = models.CharField(max_length=8, choices=State, default=State.HERE)
+    deleted_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     sample = models.BooleanField(default=False)  # made to show how things work: its overview guides
     idempotency_key = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
     members = models.ManyToManyField(User, through="Membership", related_name="projects")

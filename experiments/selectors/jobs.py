@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 
-from experiments.models import GenerationRecord, Grant, MetricSeries, Slot, TrainingRun
+from experiments.models import GenerationRecord, Grant, MetricSeries, Project, Slot, TrainingRun
 from experiments.models.runs import ENDED, LIVE
 
 
@@ -68,6 +68,8 @@ def run_slots(run: TrainingRun) -> list[Slot]:
 
 def _matching(wanted: JobFilter, named: Q) -> QuerySet[TrainingRun]:
     found = TrainingRun.objects.all()
+    if hidden := list(Project.every.exclude(state=Project.State.HERE).values_list("pk", flat=True)):  # seldom, and few
+        found = found.exclude(experiment__project__in=hidden)
     if name := wanted.name.replace("\0", "").strip():
         match = (Q(name__icontains=name) & named) | Q(submitted_by__username__icontains=name)
         number = name.removeprefix("#")

@@ -10,23 +10,22 @@ from django.utils import timezone
 
 from experiments.cluster import snapshot
 from experiments.errors import DomainError
-from experiments.files import modelstore, tombstones
 from experiments.live import notify
 from experiments.models import (
     ClusterRules,
-    Experiment,
     Membership,
-    ModelFile,
     Project,
+    ProjectImport,
     Role,
-    TrainingDefinition,
     TrainingRun,
     User,
     Webhook,
 )
 from experiments.models.runs import LIVE
 from experiments.notifications import rules
-from experiments.services import checks, deletion, registry
+from experiments.services import checks, deletion
+
+AT_ONCE = 10  # pieces of what a project owns that go before who deletes it has the answer
 
 
 def create_project(*, by: User, name: str, description: str = "", idempotency_key: uuid.UUID | None = None) -> Project:
@@ -72,25 +71,25 @@ def update_project(project: Project, *, by: User, name: str, description: str) -
 
 
 def delete_project(project: Project, *, by: User, now: dt.datetime | None = None) -> None:
-    """Delete it with all it owns, results included. Refused while a run of it is live."""
+    """Delete it with all it owns, results included: gone for everybody at once, and very many runs after that (`deletion`). Refused while a
+    run of it is live."""
     now = now or timezone.now()
     runs = TrainingRun.objects.filter(experiment__project=project)
-    with modelstore.files_stay(), transaction.atomic():
+    with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)  # no experiment of it is started meanwhile (see run_experiment)
         if runs.filter(state__in=LIVE).exists():
             raise DomainError("A run of this project has not ended: stop it, then delete the project.")
-        count = deletion.of_runs(runs, by=by, now=now)
-        checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, count)
-        Experiment.objects.filter(project=project).delete()
-        TrainingDefinition.objects.filter(project=project).delete()
-        tombstones.of_assets(project.data_assets.values_list("key", flat=True), by=by, now=now)
-        tombstones.of_uploads(project.data_uploads.values_list("key", flat=True), by=by, now=now)
-        hashes = set(ModelFile.objects.filter(version__model__project=project).values_list("sha256", flat=True))
-        project.registered_models.all().delete()
-        registry.trash_unreferenced(hashes, by=by, now=now)
+        checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, runs.count())
+        Project.objects.filter(pk=project.pk).update(state=Project.State.DELETED, deleted_by=by)
+        Membership.objects.filter(project=project).delete()
+        ProjectImport.objects.filter(project=project).update(project=None)
         notify.changed(f"project-{project.pk}", "project")
-        project.delete()
         notify.changed("cluster", "jobs", "feed", "lanes")
+    project.state, project.deleted_by = Project.State.DELETED, by
+    for _ in range(AT_ONCE):
+        if deletion.of_project(project, now=now):
+            return
+    notify.nudge_prune()
 
 
 def add_member(project: Project, *, by: User, username: str, role: str) -> Membership:

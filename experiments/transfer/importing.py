@@ -1,7 +1,7 @@
 """The work behind an archive that has arrived, one at a time in the whole studio: unpack and check it, make the project, read its journals.
 
-An attempt may be killed anywhere. Before the project is there nothing counts, and the next attempt begins anew; from then on it goes on
-with the next journal. What is refused leaves a sentence and no file.
+An attempt may be killed anywhere. Before the project is there for people nothing counts, and the next attempt begins anew; from then on
+it goes on with the next journal. What is refused leaves a sentence and no file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from experiments.files import datastore, tombstones
 from experiments.live import notify
 from experiments.metrics import ingest
 from experiments.models import ProjectImport, TrainingRun
-from experiments.transfer import facts, files, making, model_facts, reading
+from experiments.transfer import facts, files, making, model_facts, pieces, reading
 from experiments.transfer.format import Data, Manifest, Model, Run, TransferRefused
 from training_runtime.noted import Noted
 
@@ -97,6 +97,7 @@ def _in_words(order: ProjectImport, error: Exception) -> str:
 def _make(order: ProjectImport, clock: Clock) -> None:
     """The project, or nothing."""
     draft, found = datastore.draft(order.key), None
+    pieces.unmake(order)  # of an attempt that was killed
     if order.attempts > MOST_ATTEMPTS:
         with contextlib.suppress(TransferRefused, OSError):  # of an attempt that was killed before it had unpacked all there is nothing
             files.take_back(reading.manifest(draft / reading.UNPACKED), key=order.key)
@@ -111,6 +112,7 @@ def _make(order: ProjectImport, clock: Clock) -> None:
         made = making.project(order, top, found, now=clock())
     except BaseException:
         if found is not None:
+            pieces.unmake(order)
             with contextlib.suppress(OSError):
                 files.take_back(found, key=order.key)
         raise

@@ -1,12 +1,15 @@
-"""Makes a new project of an archive that has been checked: its code and files first, then all rows in one transaction. Journals are read
-afterwards (`importing`), by the same way as those of runs that train here."""
+"""Makes a new project of an archive that has been checked: its code and files first, then its rows. Journals are read afterwards
+(`importing`), by the same way as those of runs that train here.
+
+Rows are made in pieces, a transaction each, so that other people's writes come in between. The project is there for nobody until the last
+one; an attempt that is killed before leaves what `pieces.unmake` removes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import hashlib
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,11 +39,10 @@ from experiments.models import (
 from experiments.runs import run_values, states
 from experiments.services import checks, projects
 from experiments.services.searches import recall_search
-from experiments.transfer import facts, files, format, model_rows, reading, search_facts
+from experiments.transfer import facts, files, format, model_rows, pieces, reading, search_facts
 from experiments.transfer.format import Manifest, TransferRefused, Version
 
 MOST_NOTES, NOTE_LIMIT = 200, 1000
-AT_ONCE = 50  # runs: each has a list of its files
 NAMED, STUDIO, OWN = (DefinitionVersion.Packages(each).value for each in ("named", "studio", "own"))
 
 
@@ -69,31 +71,38 @@ class _Making:
 
 
 def project(order: ProjectImport, top: Path, found: Manifest, *, now: dt.datetime) -> Project:
-    """The project, which its importer administers. `top`: where the archive is unpacked. Raises TransferRefused, OSError; then there are no
-    rows, but maybe files (`files.take_back`)."""
+    """The project, which its importer administers. `top`: where the archive is unpacked. Raises TransferRefused, OSError; then there may be
+    rows (`pieces.unmake`) and files (`files.take_back`)."""
     making = _Making(order, top, found, now)
     _keep_code(making)
     _place_files(making)
+    made = _begin(making)
+    _definitions(making, made)
+    _data(making, made)
+    _experiments(making, made)
+    numbers = _runs(making)
     with modelstore.files_stay(), _models_placed(making) as models, transaction.atomic():
-        made = projects.create_project(
-            by=order.created_by,
-            name=order.name or found.name,
-            description=found.description,
-            idempotency_key=uuid.uuid5(order.key, "project"),
-        )
-        _variables({"project": made}, found.variables, making)
-        _definitions(making, made)
-        _data(making, made)
-        _experiments(making, made)
         _views(making, made)
-        numbers = _runs(making)
         _searches(making, numbers)
         for model in models:
             model_rows.make(model, made, by=order.created_by, runs=numbers, code=making.bundles, now=now)
         state, notes = ProjectImport.State.READING, _bounded([*_what_to_set_again(found), *making.notes])
+        Project.every.filter(pk=made.pk).update(state=Project.State.HERE)
         ProjectImport.objects.filter(pk=order.pk).update(project=made, state=state, notes=notes)
         checks.audit(order.created_by, "imports project %s (%s) with %d runs", made.pk, made.name, len(found.runs))
+    made.state = Project.State.HERE
     order.project, order.state, order.notes = made, state, notes
+    return made
+
+
+def _begin(making: _Making) -> Project:
+    order, found = making.order, making.found
+    with transaction.atomic():
+        name, key = order.name or found.name, pieces.key_of(order)
+        made = projects.create_project(by=order.created_by, name=name, description=found.description, idempotency_key=key)
+        Project.every.filter(pk=made.pk).update(state=Project.State.ARRIVING)
+        made.state = Project.State.ARRIVING
+        _variables({"project": made}, found.variables, making)
     return made
 
 
@@ -202,49 +211,65 @@ def _variables(owner: dict[str, Any], found: tuple[format.Variable, ...], making
 
 
 def _definitions(making: _Making, project: Project) -> None:
+    for some in pieces.in_pieces(making.found.definitions):
+        with transaction.atomic():
+            for each in some:
+                _definition(making, project, each)
+
+
+def _definition(making: _Making, project: Project, each: format.Definition) -> None:
     by = making.order.created_by
-    for each in making.found.definitions:
-        row = TrainingDefinition.objects.create(project=project, created_by=by, **facts.of_definition(each, now=making.now))
-        TrainingDefinition.objects.filter(pk=row.pk).update(created_at=facts.at(each.at))
-        _variables({"definition": row}, each.variables, making)
-        for version in each.versions:
-            code = making.code[each.number, version.number]
-            said = {**facts.of_version(each, version, now=making.now), **code.fields}
-            made = DefinitionVersion.objects.create(definition=row, bundle=code.bundle, created_by=by, **said)
-            DefinitionVersion.objects.filter(pk=made.pk).update(created_at=facts.at(version.at))
-            making.versions[each.number, version.number] = made
+    row = TrainingDefinition.objects.create(project=project, created_by=by, **facts.of_definition(each, now=making.now))
+    TrainingDefinition.objects.filter(pk=row.pk).update(created_at=facts.at(each.at))
+    _variables({"definition": row}, each.variables, making)
+    for version in each.versions:
+        code = making.code[each.number, version.number]
+        said = {**facts.of_version(each, version, now=making.now), **code.fields}
+        made = DefinitionVersion.objects.create(definition=row, bundle=code.bundle, created_by=by, **said)
+        DefinitionVersion.objects.filter(pk=made.pk).update(created_at=facts.at(version.at))
+        making.versions[each.number, version.number] = made
 
 
 def _data(making: _Making, project: Project) -> None:
     sets: dict[int, DataSeries] = {}
-    for listed in making.found.data:
-        asset = reading.data(making.top, listed)
-        of_set = sets.get(asset.series) if asset.series is not None else None
-        series = of_set or DataSeries(project=project)
-        series.last_version = max(series.last_version, facts.last_version(asset))
-        series.save()
-        if asset.series is not None:
-            sets[asset.series] = series
-        of_project = {"project": project, "series": series, "sha256": _vouched(asset), "created_by": making.order.created_by}
-        key, said = files.key_of_data(making.order.key, asset.number), facts.of_data(asset, now=making.now)
-        row = DataAsset.objects.create(key=key, **of_project, **said)
-        DataAsset.objects.filter(pk=row.pk).update(created_at=facts.at(asset.at))
-        making.data[asset.number] = row
+    for some in pieces.in_pieces(making.found.data):
+        assets = [reading.data(making.top, listed) for listed in some]
+        with transaction.atomic():
+            for asset in assets:
+                _asset(making, project, asset, sets)
+
+
+def _asset(making: _Making, project: Project, asset: format.Data, sets: dict[int, DataSeries]) -> None:
+    of_set = sets.get(asset.series) if asset.series is not None else None
+    series = of_set or DataSeries(project=project)
+    series.last_version = max(series.last_version, facts.last_version(asset))
+    series.save()
+    if asset.series is not None:
+        sets[asset.series] = series
+    of_project = {"project": project, "series": series, "sha256": _vouched(asset), "created_by": making.order.created_by}
+    key, said = files.key_of_data(making.order.key, asset.number), facts.of_data(asset, now=making.now)
+    row = DataAsset.objects.create(key=key, **of_project, **said)
+    DataAsset.objects.filter(pk=row.pk).update(created_at=facts.at(asset.at))
+    making.data[asset.number] = row
 
 
 def _experiments(making: _Making, project: Project) -> None:
+    for some in pieces.in_pieces(making.found.experiments):
+        with transaction.atomic():
+            for each in some:
+                _experiment(making, project, each)
+
+
+def _experiment(making: _Making, project: Project, each: format.Experiment) -> None:
     by = making.order.created_by
-    for each in making.found.experiments:
-        data = making.data[each.data] if each.data is not None else None
-        made = Experiment.objects.create(project=project, data_asset=data, created_by=by, **facts.of_experiment(each, now=making.now))
-        Experiment.objects.filter(pk=made.pk).update(created_at=facts.at(each.at))
-        making.experiments[each.number] = made
-        ExperimentDefinition.objects.bulk_create(
-            ExperimentDefinition(
-                experiment=made, version=making.versions[part.definition, part.version], position=place, command=part.command
-            )
-            for place, part in enumerate(each.parts)
-        )
+    data = making.data[each.data] if each.data is not None else None
+    made = Experiment.objects.create(project=project, data_asset=data, created_by=by, **facts.of_experiment(each, now=making.now))
+    Experiment.objects.filter(pk=made.pk).update(created_at=facts.at(each.at))
+    making.experiments[each.number] = made
+    ExperimentDefinition.objects.bulk_create(
+        ExperimentDefinition(experiment=made, version=making.versions[part.definition, part.version], position=place, command=part.command)
+        for place, part in enumerate(each.parts)
+    )
 
 
 def _views(making: _Making, project: Project) -> None:
@@ -270,21 +295,25 @@ def _runs(making: _Making) -> dict[int, int]:
     """Their numbers here, by those of the archive."""
     numbers: dict[int, int] = {}
     there = facts.known(making.found, now=making.now)
-    for first in range(0, len(making.found.runs), AT_ONCE):
-        some = [reading.run(making.top, listed) for listed in making.found.runs[first : first + AT_ONCE]]
-        rows = TrainingRun.objects.bulk_create(_row(making, run, there) for run in some)
-        numbers |= {run.number: row.pk for run, row in zip(some, rows, strict=True)}
-        run_values.begin(rows)
-        JournalCursor.objects.bulk_create(JournalCursor(run=row, lines_of=run.lines_of) for run, row in zip(some, rows, strict=True))
-        states.recall((row, [*facts.of_history(run, now=making.now), _came(making, run)]) for run, row in zip(some, rows, strict=True))
-        for run, row in zip(some, rows, strict=True):
-            RunComment.objects.bulk_create(RunComment(run=row, **fields) for fields in facts.of_comments(run, now=making.now))
-            others = {name: numbers.get(getattr(run, name), row.pk) for name in ("continues", "reproduces")}
-            if older := {name: other for name, other in others.items() if other < row.pk}:
-                TrainingRun.objects.filter(pk=row.pk).update(**older)
-    if numbers:
+    for listed in pieces.in_pieces(making.found.runs):
+        some = [reading.run(making.top, each) for each in listed]
+        with transaction.atomic():
+            _some_runs(making, some, there, numbers)
         runfiles.remember(max(numbers.values()))
     return numbers
+
+
+def _some_runs(making: _Making, some: list[format.Run], there: facts.Known, numbers: dict[int, int]) -> None:
+    rows = TrainingRun.objects.bulk_create(_row(making, run, there) for run in some)
+    numbers |= {run.number: row.pk for run, row in zip(some, rows, strict=True)}
+    run_values.begin(rows)
+    JournalCursor.objects.bulk_create(JournalCursor(run=row, lines_of=run.lines_of) for run, row in zip(some, rows, strict=True))
+    states.recall((row, [*facts.of_history(run, now=making.now), _came(making, run)]) for run, row in zip(some, rows, strict=True))
+    for run, row in zip(some, rows, strict=True):
+        RunComment.objects.bulk_create(RunComment(run=row, **fields) for fields in facts.of_comments(run, now=making.now))
+        others = {name: numbers.get(getattr(run, name), row.pk) for name in ("continues", "reproduces")}
+        if older := {name: other for name, other in others.items() if other < row.pk}:
+            TrainingRun.objects.filter(pk=row.pk).update(**older)
 
 
 def _searches(making: _Making, numbers: dict[int, int]) -> None:

@@ -26,7 +26,7 @@ WRITERS = {
     "services.notifications": "Delivery User Webhook",
     "services.outside": "DefinitionVersion Experiment JournalCursor TrainingDefinition TrainingRun",
     "services.prices": "SlotPrice",
-    "services.projects": "Experiment Membership Project TrainingDefinition Webhook",
+    "services.projects": "Membership Project ProjectImport Webhook",
     "services.registry": "ModelAlias ModelEvent ModelFile ModelVersion RegisteredModel",
     "services.searches": "Search SearchTrial",
     "services.submissions": "Submission",

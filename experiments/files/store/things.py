@@ -19,7 +19,7 @@ from django.db.models import DateTimeField, F, OuterRef, Q, QuerySet, Subquery
 
 from experiments.files import stores
 from experiments.files.store import copies
-from experiments.models import Bundle, DataAsset, ModelFile, RunState, RunTransition, StoreCopy, Tombstone, TrainingRun
+from experiments.models import Bundle, DataAsset, ModelFile, Project, RunState, RunTransition, StoreCopy, Tombstone, TrainingRun
 from experiments.models.runs import ENDED, LIVE
 
 Kind = Tombstone.Kind
@@ -141,7 +141,7 @@ def _models() -> Iterator[Thing]:
 
 def _assets() -> Iterator[Thing]:
     done = set(_done(Kind.ASSET))
-    rows = DataAsset.objects.order_by("pk").values_list("key", "created_at")
+    rows = DataAsset.objects.filter(project__state=Project.State.HERE).order_by("pk").values_list("key", "created_at")
     return (Thing(Kind.ASSET, key.hex, at) for key, at in rows if key.hex not in done)
 
 
@@ -154,7 +154,7 @@ def _with_copies() -> QuerySet[TrainingRun]:
 
 
 def _ended_runs(now: dt.datetime) -> Iterator[Thing]:
-    ended = _with_copies().filter(state__in=ENDED, ended_at__lt=now - SETTLED)
+    ended = _with_copies().filter(state__in=ENDED, ended_at__lt=now - SETTLED, experiment__project__state=Project.State.HERE)
     rows = ended.filter(Q(copy=None) | Q(copy__lt=F("ended_at")) | Q(stale=True)).order_by("ended_at")
     return (Thing(Kind.RUN, folder, at, run=pk) for pk, folder, at in rows.values_list("pk", "folder", "ended_at"))
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from experiments.files import pruning, removal
 from experiments.ops import installation
+from experiments.services import deletion
 
 
 class Command(BaseCommand):
@@ -43,6 +44,8 @@ class Command(BaseCommand):
                 f"--dry-run, then give --most {len(found)}. Nothing was removed.",
                 returncode=2,
             )
+        while deletion.go_on(now):
+            pass
         pruning.prune(now)
         while pruning.clear(now, kept=kept):
             pass
