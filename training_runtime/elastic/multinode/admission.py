@@ -6,10 +6,10 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
+from training_runtime import json_object
 from training_runtime.elastic.build import same_build
 from training_runtime.elastic.comm.segment import Layout
 from training_runtime.elastic.job import SEGMENT, TrainConfig
-from training_runtime.elastic.processes import json_object
 from training_runtime.records import build
 
 _SHARED = ("engines", "seed", "max_workers", "machines", "reduce", "wide_sums")  # of a TrainConfig, what all machines share

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from training_runtime import json_object
 from training_runtime.elastic.comm.segment import BRIDGED, Layout, Segment
 from training_runtime.elastic.multinode.replication import Piece, Replication
 from training_runtime.elastic.multinode.travelling_files import TravellingFiles
 from training_runtime.elastic.multinode.wire import Wire
-from training_runtime.elastic.processes import commands, json_object, reports
+from training_runtime.elastic.processes import commands, reports
 from training_runtime.elastic.processes.commands import Command
 from training_runtime.elastic.processes.report_socket import Inbox
 from training_runtime.elastic.processes.reports import Report

@@ -12,7 +12,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training_runtime.elastic.processes import json_object
+from training_runtime import json_object
 from training_runtime.errors import ProtocolError
 from training_runtime.protocol import SlotRef
 from training_runtime.records import build

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training_runtime import journal, notebooks, processor, storage
+from training_runtime import journal, json_object, notebooks, processor, storage
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import sockets
 from training_runtime.host.node import Node
 from training_runtime.host.runs import ending, fabric, script_environment, talk
 from training_runtime.host.runs.journals import journal_size
-from training_runtime.host.runs.launch import GO, Hello, Launch, Ready, of_line, to_line
+from training_runtime.host.runs.launch import GO, Hello, Launch, Ready, to_line
 from training_runtime.host.runs.live import LiveRun, folder_of
 from training_runtime.host.runs.script_environment import Places
 from training_runtime.host.sandbox import levels, rootfs
@@ -109,7 +109,7 @@ def on_gate(node: Node, run: LiveRun, _mask: int) -> None:
         run.gate.flush()
         lines, is_open = run.gate.receive()
         for line in lines:
-            raw = of_line(line)
+            raw = json_object.parse(line)
             if "pid" in raw and not run.pid:  # once, before any code of people runs in it
                 met(node, run, build(Hello, raw))
             else:

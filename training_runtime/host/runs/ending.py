@@ -8,12 +8,13 @@ import os
 import signal
 import time
 
+from training_runtime import json_object
 from training_runtime.errors import ProtocolError
 from training_runtime.host import processes
 from training_runtime.host.node import Node
 from training_runtime.host.runs import talk
 from training_runtime.host.runs.journals import has_trained, journal_size, outcome_in_journal
-from training_runtime.host.runs.launch import Ready, of_line
+from training_runtime.host.runs.launch import Ready
 from training_runtime.host.runs.live import LiveRun, being_written, folder_of
 from training_runtime.records import build
 
@@ -156,7 +157,7 @@ def _hear_refusal(run: LiveRun) -> None:
         return
     with contextlib.suppress(OSError, ProtocolError):
         for line in run.gate.receive()[0]:
-            raw = of_line(line)
+            raw = json_object.parse(line)
             if "refused" in raw:
                 run.problem = build(Ready, raw).problem
 

@@ -31,7 +31,7 @@ from training_runtime.host.sandbox.levels import Box
 from training_runtime.host.spares import ahead
 from training_runtime.host.spares.ahead import Ahead, Imported, Prepared
 from training_runtime.protocol import RunSpec
-from training_runtime.records import build, words
+from training_runtime.records import build
 from training_runtime.variables import CONFIG_JSON
 
 GO = b"go\n"
@@ -83,17 +83,6 @@ class Ready:
 
 def to_line(record: Launch | Hello | Ready | Ahead | Prepared) -> bytes:
     return json.dumps(dataclasses.asdict(record), separators=(",", ":")).encode() + b"\n"
-
-
-def of_line(line: bytes) -> dict[str, object]:
-    """What a child says, which is not trusted: code of packages may have run in it. Raises ProtocolError."""
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise ProtocolError(f"{words(raw)!r} is not an object")
-    return raw
 
 
 def become_driver(gate: socket.socket, listener: socket.socket, shim: socket.socket) -> NoReturn:

@@ -19,12 +19,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NoReturn
 
+from training_runtime import json_object
 from training_runtime.errors import ProtocolError
 from training_runtime.host import sockets
 from training_runtime.host.meter import node_facts
 from training_runtime.host.node import Node
 from training_runtime.host.runs import begin, ending
-from training_runtime.host.runs.launch import Hello, Launch, of_line, to_line
+from training_runtime.host.runs.launch import Hello, Launch, to_line
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sandbox import own_folder
 from training_runtime.host.sandbox.cgroup_values import Most
@@ -146,7 +147,7 @@ class Spares:
 
     def _receive(self, made: Spare, line: bytes) -> None:
         if made.hello is None:
-            made.hello = build(Hello, of_line(line))
+            made.hello = build(Hello, json_object.parse(line))
             saved = made.saved()
             self._node.spares.add(saved)
             self._node.helpers.add(saved.shim)
@@ -157,7 +158,7 @@ class Spares:
             return
         if made.ready:
             raise ProtocolError("it says more than it was asked")
-        prepared = build(Prepared, of_line(line))
+        prepared = build(Prepared, json_object.parse(line))
         if prepared.problem or spare.has_children(made.saved()):
             raise ProtocolError(prepared.problem or "its packages start processes when they are imported")
         made.enter_ready()

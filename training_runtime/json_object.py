@@ -1,4 +1,5 @@
-"""An object of JSON, as processes of a run send it to one another."""
+"""An object of JSON, as processes of a run send it to one another and to their host. Who sends it is not trusted: code of packages may have
+run there."""
 
 from __future__ import annotations
 
