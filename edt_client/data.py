@@ -51,6 +51,7 @@ def _chosen(there: list[DataAsset], name: str, only: bool) -> DataAsset:
 def upload(project: int, name: str, folder: Path, *, description: str = "") -> Operation[DataAsset]:
     """The files of a folder, or one file, as a data set of its own; each in pieces, checked by its hash when all have arrived."""
     paths, files = _files(folder)
+    packing.check_names([name], "give it another one")
     body = {"kind": "data", "name": name, "description": description, "files": files}
     return (yield from _send(f"/projects/{project}/uploads", body, paths))
 
@@ -80,8 +81,18 @@ def delete(data: int, *, all_versions: bool = False) -> Operation[None]:
     yield Call("DELETE", f"/data/{data}/versions" if all_versions else f"/data/{data}")
 
 
+def left_out(folder: Path) -> list[str]:
+    """Links of a folder that are not sent."""
+    return _listed(folder)[1]
+
+
+def _listed(folder: Path) -> tuple[list[str], list[str]]:
+    files = (path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+    return packing.split_links(folder, (path.relative_to(folder).as_posix() for path in files))
+
+
 def _files(folder: Path) -> tuple[list[Path], list[dict[str, Any]]]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) if folder.is_dir() else [folder]
+    paths = [folder / path for path in _listed(folder)[0]] if folder.is_dir() else [folder]
     if not paths:
         raise ClientError(f"{folder} has no files to upload.")
     said = [{"path": path.relative_to(folder).as_posix() if folder.is_dir() else path.name, "size": path.stat().st_size} for path in paths]

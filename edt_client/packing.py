@@ -6,7 +6,7 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +30,19 @@ NEVER = (
 )
 MOST_FILES = 20_000
 MOST_BYTES = 512 << 20
+NAMED_LINKS = 5
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Packed:
-    """`name`: the folder's; `size_bytes`: of the files before they were packed."""
+    """`name`: the folder's; `size_bytes`: of the files before they were packed; `left_out`: links that are not followed."""
 
     name: str
     zip: bytes
     files: tuple[str, ...]
     size_bytes: int
+    left_out: tuple[str, ...] = ()
 
 
 def pack(folder: Path) -> Packed:
@@ -48,7 +50,8 @@ def pack(folder: Path) -> Packed:
     folder = folder.resolve()
     if not folder.is_dir():
         raise ClientError(f"{folder} is no folder: name the one with your code, or . for this one.")
-    found = sorted(_files(folder))
+    found, links = split_links(folder, _files(folder))
+    check_names([folder.name], "send it as another one")
     check_names(found, "name it in .edtignore")
     sizes = {path: (folder / path).stat().st_size for path in found}
     _check(folder, sizes)
@@ -60,7 +63,25 @@ def pack(folder: Path) -> Packed:
             info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             target.writestr(info, (folder / path).read_bytes())
-    return Packed(folder.name or "code", out.getvalue(), tuple(found), sum(sizes.values()))
+    return Packed(folder.name or "code", out.getvalue(), tuple(found), sum(sizes.values()), tuple(links))
+
+
+def split_links(folder: Path, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """What is sent of a folder, and links that are not: all but those to a file that is sent, too, which go as that file."""
+    paths = sorted(paths)
+    plain = {folder.resolve() / path for path in paths if not (folder / path).is_symlink()}
+    out = [path for path in paths if (folder / path).is_symlink() and (folder / path).resolve() not in plain]
+    return sorted({*paths} - {*out}), out
+
+
+def said_of_links(links: Sequence[str]) -> str:
+    """For who sends a folder; empty where there are none."""
+    if not links:
+        return ""
+    named = ", ".join(os.fsencode(link).decode(errors="backslashreplace") for link in links[:NAMED_LINKS])
+    more = f" and {len(links) - NAMED_LINKS} more" if len(links) > NAMED_LINKS else ""
+    what = "1 link is" if len(links) == 1 else f"{len(links)} links are"
+    return f"{what} not sent, for they name nothing that is: {named}{more}. Put files in their places where they are needed."
 
 
 def check_names(paths: Iterable[str], otherwise: str) -> None:
@@ -85,7 +106,7 @@ def _check(folder: Path, sizes: dict[str, int]) -> None:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Paths of what is sent, with / between their parts. No link is followed."""
+    """Paths of what is sent, with / between their parts, and of links."""
     rules: dict[str, pathspec.GitIgnoreSpec] = {}
     for at, folders, names in os.walk(folder):
         here = Path(at).relative_to(folder).as_posix()
@@ -93,10 +114,11 @@ def _files(folder: Path) -> Iterator[str]:
         lines = [line for path in _rules_in(at, names) for line in path.read_text("utf-8-sig", "replace").splitlines()]
         if lines:
             rules[here] = pathspec.GitIgnoreSpec.from_lines(lines)
+        links = [each for each in folders if Path(at, each).is_symlink()]
         folders[:] = sorted(each for each in folders if each not in NEVER and not _ignored(rules, f"{here}{each}/"))
-        for name in names:
+        for name in [*names, *links]:
             path = Path(at) / name
-            if name not in NEVER and path.is_file() and not path.is_symlink() and not _ignored(rules, here + name):
+            if name not in NEVER and (path.is_file() or path.is_symlink()) and not _ignored(rules, here + name):
                 yield here + name
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edt_client import data, operations
+from edt_client import data, operations, packing
 from edt_client.cli import output
 from edt_client.cli.output import as_json, project_for, say_json, with_studio
 from edt_client.client import Studio
@@ -35,6 +35,8 @@ def upload(studio: Studio, path: Path, project: str, name: str, next_of: str, no
         raise ClientError("A version has the name of its data set: leave --name out.")
     if note and not next_of:
         raise ClientError("--note says what is new in a version: name the data set by --next-of.")
+    if links := packing.said_of_links(data.left_out(path)):
+        click.echo(links, err=True)
     found = project_for(studio, project)
     if next_of:
         before = studio.do(data.version_of(found.id, next_of, only=True))

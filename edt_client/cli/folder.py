@@ -106,6 +106,8 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
 def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
     """What is to be run, and the arguments of the script."""
     packed = packing.pack(folder)
+    if links := packing.said_of_links(packed.left_out):
+        click.echo(links, err=True)
     named = words[0] if words and words[0].endswith((".py", ".ipynb")) else ""
     script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
     if script not in packed.files:

@@ -89,7 +89,7 @@ def span(seconds: float | None) -> str:
 def lasted(facts: RunFacts) -> str:
     if facts.started_at is None:
         return ""
-    return span(((facts.ended_at or dt.datetime.now(dt.UTC)) - facts.started_at).total_seconds())
+    return span(max(0.0, ((facts.ended_at or dt.datetime.now(dt.UTC)) - facts.started_at).total_seconds()))  # clocks differ
 
 
 def best(facts: RunFacts) -> str:

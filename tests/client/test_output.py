@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -111,3 +114,9 @@ def test_what_a_terminal_has_no_character_for_ends_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", ECHOES], env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode("iso-8859-1").split("\n")[0] == "epoch 1 ? café"
+
+
+def test_a_run_that_a_clock_ahead_of_ours_has_started_lasts_no_negative_time() -> None:
+    ahead = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=5)
+    facts: Any = SimpleNamespace(started_at=ahead, ended_at=None)
+    assert output.lasted(facts) == "0 s"

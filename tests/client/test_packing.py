@@ -64,12 +64,44 @@ def test_the_same_folder_is_the_same_zip_whenever_it_is_packed(folder: Path) -> 
     assert packing.pack(folder).zip != first
 
 
-def test_no_link_is_followed(folder: Path, tmp_path: Path) -> None:
+def test_no_link_out_of_the_folder_is_followed_and_each_is_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "key").write_text("secret")
     (folder / "link").symlink_to(tmp_path / "outside")
     (folder / "key").symlink_to(tmp_path / "outside" / "key")
-    assert not {name for name in names(packing.pack(folder)) if "key" in name}
+    (folder / "env").symlink_to("secret.env")
+    (folder / "gone").symlink_to("nowhere")
+    (folder / "other.log").symlink_to(tmp_path / "outside" / "key")
+    packed = packing.pack(folder)
+    assert not names(packed) & {"key", "link", "link/key", "env", "gone"}
+    assert packed.left_out == ("env", "gone", "key", "link"), "of what .gitignore leaves out no word is said"
+    assert packing.said_of_links(packed.left_out).startswith("4 links are not sent, for they name nothing that is: env, gone, key, link.")
+    assert "and 2 more" in packing.said_of_links([str(number) for number in range(7)])
+    assert not packing.said_of_links(())
+
+
+def test_a_link_to_a_file_that_is_sent_goes_as_that_file(folder: Path) -> None:
+    (folder / "net" / "start.py").symlink_to("../main.py")
+    packed = packing.pack(folder)
+    assert zipfile.ZipFile(io.BytesIO(packed.zip)).read("net/start.py") == (folder / "main.py").read_bytes()
+    assert packed.left_out == ()
+
+
+def test_data_goes_by_the_same_rule(folder: Path, tmp_path: Path) -> None:
+    (folder / "again").symlink_to("main.py")
+    (folder / "away").symlink_to(tmp_path)
+    assert "again" in {each["path"] for each in data._files(folder)[1]}
+    assert data.left_out(folder) == ["away"]
+    assert data.left_out(folder / "main.py") == []
+
+
+def test_a_folder_whose_name_is_no_text_is_refused_in_words(folder: Path, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff"))
+    folder.rename(odd)
+    with pytest.raises(ClientError, match=r"n\\xff has a name that is no text"):
+        packing.pack(odd)
+    with pytest.raises(ClientError, match=r"n\\xff has a name that is no text"):
+        next(data.upload(1, odd.name, odd))
 
 
 def test_what_cannot_be_sent_says_why(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
