@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from tests.disk import small_disk
-from training_runtime.host.processes import look
+from training_runtime.host.processes import boot_id, look
 from training_runtime.log_rotation import rotate
 from training_runtime.version_skew import ProtocolVersion
 from webapp.studio import log, own_machine
 from webapp.studio.checks import Refusal
-from webapp.studio.processes import Child, Program
+from webapp.studio.processes import Child, Program, written_down
 
 
 def test_a_process_that_cannot_be_written_down_is_ended(tmp_path: Path) -> None:
@@ -132,6 +132,19 @@ def test_one_from_before_versions_were_compared_is_taken_over_by_the_same_versio
         finally:
             child.popen.kill()
             child.popen.wait()
+
+
+def test_a_note_from_before_the_machine_was_started_again_names_nobody(tmp_path: Path) -> None:
+    """Its number, and the ticks of its start, may be another's by now."""
+    me = look(os.getpid())
+    assert me is not None
+    note = tmp_path / "host.pid"
+    note.write_text(f"{me.pid} {me.start_ticks} 3 2\n{boot_id()}\n")
+    assert written_down(note) == me
+    note.write_text(f"{me.pid} {me.start_ticks} 3 2\n0b6f8f1e-0000-4000-8000-000000000000\n")
+    assert written_down(note) is None
+    note.write_text(f"{me.pid} {me.start_ticks} 3 2\n")
+    assert written_down(note) == me, "an earlier release wrote no boot"
 
 
 def test_what_an_earlier_release_has_left_running_with_other_folders_keeps_the_studio_from_starting(tmp_path: Path) -> None:

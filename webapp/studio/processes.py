@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from training_runtime.host.processes import Process, alive, descendants, look, send_signal, table
+from training_runtime.host.processes import Process, alive, boot_id, descendants, look, send_signal, table
 from training_runtime.version_skew import ProtocolVersion, too_far_behind
 from webapp.studio import forked, log
 from webapp.studio.checks import Refusal
@@ -61,7 +61,7 @@ class Child:
 
     @property
     def note(self) -> Path:
-        """Where its process is written down: "pid start-ticks version oldest-version"."""
+        """Where its process is written down: "pid start-ticks version oldest-version", and below it the id of the boot that they are of."""
         return self.home / "run" / f"{self.name}.pid"
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class Child:
         try:
             version = self.program.version
             spoken = f" {version.version} {version.oldest}" if version is not None else ""
-            self.note.write_text(f"{self.process.pid} {self.process.start_ticks}{spoken}\n")
+            self.note.write_text(f"{self.process.pid} {self.process.start_ticks}{spoken}\n{boot_id()}\n")
         except OSError:
             self.note.unlink(missing_ok=True)
             if self.program.tied:
@@ -165,7 +165,7 @@ class Child:
 
 def _works_with(ours: ProtocolVersion, note: Path) -> bool:
     """Whether what is written down there speaks a version with which this one works."""
-    match note.read_text().split()[2:]:
+    match note.read_text().partition("\n")[0].split()[2:]:
         case [version, oldest] if version.isdecimal() and oldest.isdecimal():
             return not too_far_behind(ours, ProtocolVersion(int(version), int(oldest)))
         case [version]:  # from before versions one apart worked together
@@ -193,8 +193,11 @@ def kill_family(process: Process) -> None:
 def written_down(note: Path) -> Process | None:
     """The process that a studio wrote down here, if it still runs."""
     try:
-        pid, ticks = map(int, note.read_text().split()[:2])
+        said, _, boot = note.read_text().partition("\n")
+        pid, ticks = map(int, said.split()[:2])
     except (FileNotFoundError, ValueError):
+        return None
+    if boot.strip() not in ("", boot_id()):  # an earlier release wrote none; pids and ticks begin anew with the machine
         return None
     process = look(pid)
     return process if process is not None and process.start_ticks == ticks and process.state not in "ZX" else None
