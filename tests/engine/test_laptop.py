@@ -17,6 +17,8 @@ import torch
 from tests.engine.scripts import SMALL
 from training_runtime import journal
 from training_runtime.elastic.processes import script
+from training_runtime.errors import UserError
+from training_runtime.fabric.laptop import local_slots
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,3 +141,10 @@ def test_ctrl_c_stops_at_a_step_and_leaves_no_process(tmp_path):
     assert process.returncode != 0
     (folder,) = (tmp_path / "edt-results").iterdir()
     assert [line.event for line in journal.follow(folder / "journal.jsonl")][-1].outcome == "stopped"
+
+
+@pytest.mark.parametrize("said", ["abc", "0", "-2", "1.5"])
+def test_slots_that_are_no_number_are_refused_in_words(said, monkeypatch):
+    monkeypatch.setenv("EDT_SLOTS", said)
+    with pytest.raises(UserError, match="EDT_SLOTS must be a number, at least 1"):
+        local_slots()

@@ -270,3 +270,7 @@ def test_a_setting_that_nobody_knows_is_refused(idle_host: HostUnderTest) -> Non
         assert idle_host.process is not None
         assert idle_host.process.wait(20) == 2
         assert words in idle_host.log()
+
+
+def test_a_long_problem_of_a_trial_is_said_as_far_as_it_goes() -> None:
+    assert probe._in_child(lambda: "ü" * 10_000) == "ü" * probe.MOST_TEXT

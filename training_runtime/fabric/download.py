@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from training_runtime.errors import UserError
@@ -19,16 +20,26 @@ def save(results: Path, out_dir: str | os.PathLike[str] | None) -> Path:
         raise UserError(f"download: the training has left no model in {results / MODEL}")
     target = path_of(results, out_dir)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+
+    def write(beside: Path) -> None:
+        with zipfile.ZipFile(beside, "w") as archive:
             for path in files:
                 archive.write(path, path.relative_to(results))
-        Path(beside).replace(target)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+
+    beside(target, write)
     return target
+
+
+def beside(target: Path, write: Callable[[Path], object]) -> None:
+    """What `write` writes to the path that it is given, at `target` once it is whole; nothing else is left where it fails."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def path_of(results: Path, out_dir: str | os.PathLike[str] | None) -> Path:

@@ -40,9 +40,10 @@ def set_defaults() -> None:
 def local_slots() -> tuple[SlotRef, ...]:
     """The slots of this machine: a GPU each, else EDT_SLOTS CPU slots (at most 4 by default)."""
     gpus = torch.cuda.device_count()
-    count = int(os.environ.get("EDT_SLOTS") or gpus or min(4, os.cpu_count() or 1))
-    if count < 1:
-        raise UserError(f"EDT_SLOTS must be at least 1, not {count}")
+    said = os.environ.get("EDT_SLOTS", "").strip()
+    if said and not (said.isascii() and said.isdigit() and int(said[:9]) > 0):
+        raise UserError(f"EDT_SLOTS must be a number, at least 1, and not {said!r}")
+    count = int(said or gpus or min(4, os.cpu_count() or 1))
     return tuple(SlotRef(i, "localhost", i % gpus if gpus else i, "gpu" if gpus else "cpu") for i in range(count))
 
 

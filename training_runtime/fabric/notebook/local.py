@@ -6,6 +6,7 @@ from here. What it does is read from its journal, what it prints from its log.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import signal
@@ -21,6 +22,7 @@ from training_runtime.fabric.notebook.seen import Seen
 LOOK_S = 0.2
 RATE_OVER_S = 5.0
 CHUNK_BYTES = 64 << 10
+LINE_LIMIT = 10_000
 
 
 class Local:
@@ -33,7 +35,8 @@ class Local:
         self._journal, self._log = folder / journal.FILE_NAME, folder / "log" / "driver" / "console.log"
         self._seen, self._offset, self._shown = Seen(), self._size(folder / journal.FILE_NAME), 0
         self._recent: list[tuple[float, int]] = []
-        self._outcome = self._last_line = ""
+        self._outcome = self._last_line = self._line = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may come in two pieces
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._shown = self._size(self._log)
         own = {"RESULT_DIR": str(folder), "SAVED_MODEL_DIR": str(folder / "model"), "LOG_DIR": str(self._log.parent)}
@@ -97,8 +100,10 @@ class Local:
             log.seek(self._shown)
             while new := log.read(CHUNK_BYTES):
                 self._shown += len(new)
-                said = new.decode(errors="replace")
-                self._last_line = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), self._last_line)
+                said = self._decoder.decode(new)
+                self._line = f"{self._line}{said}"
+                self._last_line = next((line.strip() for line in reversed(self._line.splitlines()) if line.strip()), self._last_line)
+                self._line = self._line.rpartition("\n")[2][-LINE_LIMIT:]
                 sys.stdout.write(said)
         sys.stdout.flush()
 

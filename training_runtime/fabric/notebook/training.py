@@ -34,6 +34,6 @@ class Training:
         else:
             path = download.path_of(Path(self.run), out_dir)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.fetch(path)
+            download.beside(path, self.fetch)
         print(f"Save model:  {path}", flush=True)
         return path

@@ -193,6 +193,9 @@ def _works(action: Callable[[], object]) -> bool:
     return True
 
 
+MOST_TEXT = 4000
+
+
 def _in_child(action: Callable[[], str]) -> str:
     """The text that `action` returns in a forked child, or what it raised."""
     reader, writer = os.pipe()
@@ -203,7 +206,7 @@ def _in_child(action: Callable[[], str]) -> str:
             text = action()
         except BaseException as error:  # the child must never run the parent's code
             text = f"{type(error).__name__}: {error}"
-        os.write(writer, json.dumps(text).encode()[:4096])
+        os.write(writer, json.dumps(text[:MOST_TEXT]).encode())  # no more than a pipe takes at once
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as pipe:
