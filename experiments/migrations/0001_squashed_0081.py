@@ -2086,3 +2086,16 @@ class Migration(migrations.Migration):
             ),
         ),
     ]
+
+    def apply(self, project_state, schema_editor, collect_sql=False):
+        """Every table from the models as they are at the end of it. Django makes all models that hang together anew after each operation,
+        since each could need those before it: two thousand, most of a first start. What is no table here has no column: the two fields
+        are `through` tables of their own."""
+        if collect_sql:
+            return super().apply(project_state, schema_editor, collect_sql)
+        project_state.__dict__.pop("apps", None)
+        self.mutate_state(project_state, preserve=False)
+        for operation in self.operations:
+            if isinstance(operation, migrations.CreateModel):
+                operation.database_forwards(self.app_label, schema_editor, project_state, project_state)
+        return project_state
