@@ -191,6 +191,13 @@ def python(code: str, **env: str) -> str:
     return found.stdout
 
 
+def test_an_interpreter_of_an_environment_begins_without_what_a_script_may_never_need():
+    """Each does, down to the one of a data loader: what they import at their start is paid for by every process."""
+    code = "import sys; from training_runtime.elastic.keras import finder; from training_runtime.fabric import torchvision_ops as ops\n"
+    said = python(f"{code}finder.install(); ops.install(); print(*sys.modules)")
+    assert not {"pathlib", "typing", "tempfile", "importlib.resources", "re"} & set(said.split())
+
+
 def test_operators_that_the_import_asks_for_are_declared_before_it(tmp_path):
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision/_C.so").write_bytes(b"needs CUDA")

@@ -3,7 +3,7 @@
 The index's build of torchvision has its operators in a library that needs CUDA, and its import fails over a missing `torchvision::nms`.
 Where that library cannot be loaded the two operators that the import asks for are declared, without an implementation: data sets,
 transforms and models work, and calling nms, roi_align and their like or the image codecs of torchvision.io raises an error. Nothing is done
-before a script imports torchvision.
+before a script imports torchvision, and next to nothing imported: every interpreter of an environment begins with this module.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 DECLARED = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
-_libraries: list[Any] = []  # an operator is there as long as its library is
+_libraries: list[object] = []  # an operator is there as long as its library is
 
 
-class _BeforeTorchvision(MetaPathFinder):
-    """Finds nothing; what it does comes before the others are asked."""
+class _BeforeTorchvision:
+    """Finds nothing; what it does comes before the others are asked. Not of importlib.abc, which is most of an interpreter's start."""
 
     def find_spec(self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> None:
         if fullname == "torchvision":
@@ -40,6 +37,8 @@ def prepare() -> None:
     found = importlib.machinery.PathFinder.find_spec("torchvision")
     if found is None or found.origin is None:
         return
+    from pathlib import Path
+
     import torch
 
     for library in Path(found.origin).parent.glob("_C*.so"):

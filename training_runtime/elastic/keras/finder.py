@@ -8,18 +8,14 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
-
-from training_runtime.elastic.keras import kind
 
 BACKEND = "KERAS_BACKEND"
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
 
-class _BeforeKeras(MetaPathFinder):
+class _BeforeKeras:
     def find_spec(self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
         top = fullname.partition(".")[0]
         if fullname == "keras":
@@ -47,6 +43,8 @@ def install() -> None:
 
 def _choose_backend() -> None:
     """What KERAS_BACKEND says; TensorFlow for who has imported that, or says so with FABRIC_BACKEND where it is installed; else torch."""
+    from training_runtime.elastic.keras import kind
+
     if os.environ.get(BACKEND):
         return
     wanted = os.environ.get("FABRIC_BACKEND") == "tensorflow" and _is_there("tensorflow")
@@ -59,6 +57,8 @@ def _is_there(name: str) -> bool:
 
 def _is_asked_by_script() -> bool:
     """Not by a library, which looks whether it is there."""
+    from pathlib import Path
+
     frame = sys._getframe()
     while frame.f_back is not None and (frame.f_code.co_filename == __file__ or frame.f_code.co_filename.startswith("<frozen importlib")):
         frame = frame.f_back
