@@ -122,14 +122,14 @@ def use_store() -> None:
 @shared_task
 def prune() -> None:
     """Remove what expires, and begin with what was deleted."""
-    more = deletion.go_on(clock.now())
-    if pruning.prune(clock.now()) or more:
+    more = pruning.prune(clock.now())
+    if deletion.go_on(clock.now()) or more:  # last, so that a project that cannot be removed keeps nothing else
         notify.nudge_prune()
 
 
 @shared_task
 def clear() -> None:
     """A turn of removing what was deleted, and another one if there is more: turns of plans and journals come in between."""
-    more = deletion.go_on(clock.now())
-    if pruning.clear(clock.now()) or more:
+    more = pruning.clear(clock.now())
+    if deletion.go_on(clock.now()) or more:
         notify.nudge_prune()

@@ -21,6 +21,7 @@ from experiments.accounts import logins
 from experiments.accounts.addresses import network_of
 from experiments.forms.common import ThemeForm
 from experiments.live import notify
+from experiments.models import Project
 from experiments.services.profile import choose_shortcuts, choose_theme
 from experiments.views.responses import back, done, page, person
 
@@ -129,7 +130,8 @@ def profile(request: HttpRequest) -> HttpResponse:
         notify.access_changed(user.pk)
         messages.success(request, "Your password is changed. Other browsers were logged out.")
         return redirect("profile")
-    return page(request, "accounts/profile.html", {"form": form, "projects": user.memberships.select_related("project")})
+    projects = user.memberships.filter(project__state=Project.State.HERE).select_related("project")
+    return page(request, "accounts/profile.html", {"form": form, "projects": projects})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

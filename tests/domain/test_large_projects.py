@@ -3,15 +3,28 @@ between, and other people's writes need not wait for all of it."""
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.http import Http404
+from django.test import Client
 from django.utils import timezone
 
-from experiments import access, services
-from experiments.models import DataAsset, Experiment, Project, ProjectImport, RunValue, Tombstone, TrainingDefinition, TrainingRun, User
+from experiments import access, services, tasks
+from experiments.models import (
+    DataAsset,
+    Experiment,
+    Notification,
+    Project,
+    ProjectImport,
+    RunValue,
+    Tombstone,
+    TrainingDefinition,
+    TrainingRun,
+    User,
+)
 from experiments.selectors.jobs import JobFilter, jobs
 from experiments.services import deletion, projects
 from experiments.transfer import files, importing, making, pieces
@@ -89,9 +102,10 @@ def test_whoever_is_killed_while_a_project_is_removed_leaves_the_rest_to_the_nex
 
 @pytest.mark.usefixtures("small_pieces")
 def test_a_project_that_is_half_made_of_an_archive_is_there_for_nobody_and_is_begun_anew(
-    alice: User, charlie: User, home: Path, monkeypatch: pytest.MonkeyPatch
+    alice: User, charlie: User, home: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large, _ = with_runs(alice, "large", 5)
+    client.force_login(charlie)
     order, real, calls = transferred.send(transferred.exported(large), charlie), making._some_runs, []
 
     def third_kills(*said: Any) -> None:
@@ -107,6 +121,7 @@ def test_a_project_that_is_half_made_of_an_archive_is_there_for_nobody_and_is_be
             importing.go_on(timezone.now)
     assert TrainingRun.objects.count() == 5 + 4, "two pieces are there"
     assert not access.projects_for(charlie).exists()
+    assert not client.get("/profile/").context["projects"]
     assert jobs(JobFilter(), now=timezone.now())[1] == 5
     importing.go_on(timezone.now)
     order.refresh_from_db()
@@ -134,3 +149,15 @@ def test_an_import_that_fails_after_some_runs_leaves_nothing(alice: User, charli
     assert order.state == ProjectImport.State.REFUSED
     assert (Project.every.count(), TrainingRun.objects.count(), RunValue.objects.count()) == (1, 5, values)
     assert not Tombstone.objects.filter(kind="run").exists(), "no file of a run is removed for it"
+
+
+def test_a_project_that_cannot_be_removed_keeps_nothing_else(alice: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Notification.objects.create(person=alice, kind="run.failed", text="long ago", at=timezone.now() - dt.timedelta(days=100))
+
+    def fails(_now: dt.datetime) -> bool:
+        raise RuntimeError("its rows cannot be read")
+
+    monkeypatch.setattr(deletion, "go_on", fails)
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        tasks.prune()
+    assert not Notification.objects.exists()
