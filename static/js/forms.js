@@ -189,6 +189,7 @@ async function send(form, dialog, table) {
   const button = /** @type {HTMLButtonElement} */ (form.querySelector('.buttons .button:not(.button-secondary)'));
   if (!(await inPieces(form))) return;
   button.disabled = true;
+  unsay(form); // what was said of the last try is not said of this one
   try {
     const response = await fetch(form.action, { method: 'POST', body: new FormData(form), headers: { 'HX-Request': 'true' } });
     const html = await response.text();
@@ -216,9 +217,14 @@ function fill(form, html) {
   drops(fields);
 }
 
+/** @param {HTMLElement} form */
+function unsay(form) {
+  form.querySelector(':scope > .error[role=alert]')?.remove();
+}
+
 /** @param {HTMLElement} form @param {string} text */
 function say(form, text) {
-  form.querySelector(':scope > .error[role=alert]')?.remove();
+  unsay(form);
   const note = document.createElement('p');
   note.className = 'error';
   note.setAttribute('role', 'alert');

@@ -138,6 +138,7 @@ def test_the_side_panel_waits_until_one_is_logged_in_again(visit: Visit, site: S
     opened.value.close()
     panel.get_by_role("button", name="Create").click()
     expect(page.locator("#associated")).to_contain_text("train")
+    expect(panel.locator("[role=alert]")).to_have_count(0)
     expect(page.get_by_label("Name").first).to_have_value("Typed before")
     log_out(page)
     page.get_by_role("button", name="Add training definition").click()
