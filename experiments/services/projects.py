@@ -80,7 +80,7 @@ def delete_project(project: Project, *, by: User, now: dt.datetime | None = None
         if runs.filter(state__in=LIVE).exists():
             raise DomainError("A run of this project has not ended: stop it, then delete the project.")
         checks.audit(by, "deletes project %s (%s) with %d runs", project.pk, project.name, runs.count())
-        Project.objects.filter(pk=project.pk).update(state=Project.State.DELETED, deleted_by=by)
+        Project.objects.filter(pk=project.pk).update(state=Project.State.DELETED, deleted_by=by, idempotency_key=None)
         Membership.objects.filter(project=project).delete()
         ProjectImport.objects.filter(project=project).update(project=None)
         notify.changed(f"project-{project.pk}", "project")
