@@ -132,6 +132,23 @@ def test_the_console_of_several_processes_is_followed_and_the_first_that_prints_
     assert [(each.step, each.value) for each in after.read(now=2.0, all_of_it=True)] == [(7, 0.125)]
 
 
+def test_evaluations_without_a_step_belong_to_where_the_training_is(tmp_path: Path):
+    """As Transformers' Trainer prints them: the figures of a training at every so many steps, those of a test after each epoch."""
+    log = tmp_path / "log" / "driver" / "console.log"
+    log.parent.mkdir(parents=True)
+    lines = [{"eval_loss": 3.0, "epoch": 0}]
+    for epoch in (1, 2):
+        lines += [{"loss": 1 / epoch, "grad_norm": 1.0, "epoch": epoch - left} for left in (0.75, 0.5, 0.25, 0.0)]
+        lines += [
+            {"eval_loss": 2.0 / epoch, "eval_runtime": 0.1, "epoch": epoch},
+            {"eval_loss": 2.5 / epoch, "eval_runtime": 0.1, "epoch": epoch},
+        ]
+    log.write_text("".join(f"{line}\n" for line in [*lines, {"train_runtime": 3.0, "epoch": 2}]))
+    found = PrintedFigures(tmp_path, {}).read(now=0.0, all_of_it=True)
+    assert [each.step for each in found if each.name == "loss"] == list(range(1, 9))
+    assert [(each.step, each.value) for each in found if each.name == "eval_loss"] == [(1, 3.0), (4, 2.0), (5, 2.5), (8, 1.0), (9, 1.25)]
+
+
 def read(follower: EventFolders, now: float) -> list[tuple[str, str, int, float]]:
     return [(each.group, each.name, each.step, each.value) for each in follower.read(now=now, all_of_it=True).figures]
 

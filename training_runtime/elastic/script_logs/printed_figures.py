@@ -65,13 +65,19 @@ class PrintedFigures:
         if self._source not in ("", piece.path):
             return []
         self._source, self._has_records = piece.path, True
-        step = said.step
+        step = self._count(frozenset(said.values)) if said.step is None else said.step
         if step is None:
-            names = frozenset(said.values)
-            if names not in self._counts and len(self._counts) >= MOST_KINDS:
-                return []
-            step = self._counts[names] = self._counts.get(names, 0) + 1
+            return []
         return [Figure(group_of(name), name, step, value, 0.0) for name, value in said.values.items()]
+
+    def _count(self, names: frozenset[str]) -> int | None:
+        """The step of a line without one, by what it has: lines of a kind are counted, and those of a test belong to where the training
+        is, as long as that is further."""
+        if names not in self._counts and len(self._counts) >= MOST_KINDS:
+            return None
+        trained = 0 if not _are_of_test(names) else max((n for kind, n in self._counts.items() if not _are_of_test(kind)), default=0)
+        step = self._counts[names] = max(self._counts.get(names, 0) + 1, trained)
+        return step
 
     def _for_people(self, path: str, text: str) -> list[Figure]:
         if self._has_records or self._source not in ("", path):
@@ -79,3 +85,7 @@ class PrintedFigures:
         found = self._lines.setdefault(path, PrintedLines()).add(text)
         self._source = path if found else self._source
         return [Figure(each.group, each.name, each.step, each.value, 0.0) for each in found]
+
+
+def _are_of_test(names: frozenset[str]) -> bool:
+    return all(group_of(name) == "test" for name in names)
