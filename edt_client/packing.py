@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ NEVER = (
 MOST_FILES = 20_000
 MOST_BYTES = 512 << 20
 NAMED_LINKS = 5
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -133,6 +135,18 @@ def _ignored(rules: dict[str, pathspec.GitIgnoreSpec], path: str) -> bool:
         if verdict is not None:
             return bool(verdict)
     return False
+
+
+def without_python(words: tuple[str, ...], files: Sequence[str]) -> tuple[str, ...]:
+    """`python train.py ...` as `train.py ...`, and `python -m package.train ...` as the file of that module."""
+    if not words or not _PYTHON.fullmatch(words[0]):
+        return words
+    words = words[1:]
+    if words[:1] != ("-m",) or len(words) < 2:
+        return words
+    path = words[1].replace(".", "/")
+    main = f"{path}/__main__.py"
+    return (main if main in files else f"{path}.py", *words[2:])
 
 
 def script_of(files: tuple[str, ...]) -> str:

@@ -108,6 +108,7 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
     packed = packing.pack(folder)
     if links := packing.said_of_links(packed.left_out):
         click.echo(links, err=True)
+    words = packing.without_python(words, packed.files)
     named = words[0] if words and words[0].endswith((".py", ".ipynb")) else ""
     script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
     if script not in packed.files:

@@ -46,8 +46,6 @@ _VALUES = frozenset(
     ]
 )
 _REFUSED = {
-    "-m": "begin with the script, as in torchrun main.py",
-    "--module": "begin with the script, as in torchrun main.py",
     "--no-python": "only Python scripts are run",
 }
 
@@ -65,7 +63,8 @@ class Launcher:
 
 
 def divided(words: Sequence[str]) -> tuple[Launcher | None, tuple[str, ...]]:
-    """The launcher, None where the command begins with none, and what it was to start: script and arguments. Raises WrongLauncher."""
+    """The launcher, None where the command begins with none, and what it was to start: script and arguments, or -m, a module and
+    arguments. Raises WrongLauncher."""
     name, rest = _named(list(words))
     if not name:
         return None, tuple(words)
@@ -73,6 +72,8 @@ def divided(words: Sequence[str]) -> tuple[Launcher | None, tuple[str, ...]]:
     while rest and rest[0].startswith("-") and rest[0] != "-":
         given, sign, value = rest.pop(0).partition("=")
         option = given.replace("_", "-")
+        if option in ("-m", "--module"):
+            return Launcher(name, restarts), ("-m", *rest)
         if option in _REFUSED:
             raise WrongLauncher(f"{given} of {name} is not possible here: {_REFUSED[option]}.")
         if option in _FLAGS:

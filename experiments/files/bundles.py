@@ -123,6 +123,8 @@ def parse_command(command: str) -> tuple[str, ...]:
         words = words[1:]
         if words and words[0] == "-u":  # output is unbuffered anyway
             words = words[1:]
+    if words[:1] == ("-m",):
+        words = _of_module(words[1:])
     if not words:
         raise BundleRefused("The command names no script: write it as main.py --epochs 5.")
     if shell := next((word for word in words if word in _SHELL), None):
@@ -136,6 +138,15 @@ def parse_command(command: str) -> tuple[str, ...]:
     if script.startswith("/") or ".." in parts or "" in parts:
         raise BundleRefused(f"{script} is not inside the zip: name the script by its path in the zip.")
     return ("/".join(parts), *words[1:])
+
+
+def _of_module(words: tuple[str, ...]) -> tuple[str, ...]:
+    """`python -m package.train`: the file of the module, and what follows."""
+    if not words:
+        return ()
+    if not all(part.isidentifier() for part in words[0].split(".")):
+        raise BundleRefused(f"{words[0]} is no name of a module: write it as python -m package.train, or name the script by its path.")
+    return (f"{words[0].replace('.', '/')}.py", *words[1:])
 
 
 def launcher(command: str) -> launchers.Launcher | None:
@@ -173,11 +184,18 @@ def entry_among(scripts: Sequence[str], command: str, *, root: str = "") -> tupl
     """The same of code that is not kept yet. `scripts`: its Python files, relative to `root`, its one top folder."""
     script, *arguments = parse_command(command)
     within = script.removeprefix(f"{root}/") if root else script
-    for candidate in (script, within):
+    main = f"{script.removesuffix('.py')}/__main__.py" if _names_module(command) else script
+    for candidate in (script, within, main, main.removeprefix(f"{root}/")):
         if candidate in scripts:
             return (candidate, *arguments)
     names = ", ".join(scripts[:NAMED_SCRIPTS]) + (", ..." if len(scripts) > NAMED_SCRIPTS else "")
     raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.")
+
+
+def _names_module(command: str) -> bool:
+    """`python -m package` runs the `__main__.py` of a package."""
+    before = _divided(command)[1][:3]
+    return "-m" in before and not any(map(notebooks.is_script, before[: before.index("-m")]))
 
 
 def _limits() -> Limits:

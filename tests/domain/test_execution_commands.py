@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
         ("  main.py --name 'two words' \"a'b\" ", ("main.py", "--name", "two words", "a'b")),
         ("lib/train.py $HOME `id`", ("lib/train.py", "$HOME", "`id`")),
         ("main.py a;b", ("main.py", "a;b")),
+        ("python -m lib.train --epochs 5", ("lib/train.py", "--epochs", "5")),
+        ("python3 -u -m train -m x", ("train.py", "-m", "x")),
     ],
 )
 def test_a_command_is_read_without_a_shell(command: str, argv: tuple[str, ...]) -> None:
@@ -34,6 +36,8 @@ def test_a_command_is_read_without_a_shell(command: str, argv: tuple[str, ...]) 
     [
         ("torchrun main.py --epochs 5", ("main.py", "--epochs", "5"), None),
         ("torchrun --nnodes=1:4 --nproc_per_node 4 --max-restarts=2 main.py --max-restarts 9", ("main.py", "--max-restarts", "9"), 2),
+        ("torchrun --nproc-per-node=2 -m lib.train --epochs 5", ("lib/train.py", "--epochs", "5"), None),
+        ("python -m torch.distributed.run --max-restarts 1 --module lib.train", ("lib/train.py",), 1),
         ("/opt/bin/torchrun --standalone lib/train.py", ("lib/train.py",), None),
         ("python -m torch.distributed.run --max_restarts 0 main.py", ("main.py",), 0),
         ("python3 -u -m torch.distributed.launch --use_env main.py -m x", ("main.py", "-m", "x"), None),
@@ -67,14 +71,15 @@ def test_a_command_without_pytorchs_launcher_is_any_runs() -> None:
         ("torchrun --nproc-per-node", "--nproc-per-node of torchrun has no value"),
         ("torchrun --max-restarts many main.py", "--max-restarts many is no whole number from 0 to 100"),
         ("torchrun --max-restarts=101 main.py", "no whole number"),
-        ("torchrun -m main", "-m of torchrun is not possible here: begin with the script, as in torchrun main.py"),
+        ("torchrun -m", "names no script"),
         ("torchrun --no-python echo", "only Python scripts are run"),
         ("torchrun --gpus 4 main.py", "torchrun has no option --gpus"),
         ("torchrun ../main.py", "not inside the zip"),
-        ("python -m torch.utils.collect_env", "Options of Python itself such as -m"),
+        ("python -m pkg/train.py", "is no name of a module: write it as python -m package.train"),
         ("python", "names no script"),
         ("main.py 'oops", "close the quotes"),
-        ("python -m main", "Options of Python itself such as -m"),
+        ("python -m", "names no script"),
+        ("python -O main.py", "Options of Python itself such as -O"),
         ("main.sh", "not a Python file"),
         ("A=1 main.py", "not a Python file"),
         ("main.py && rm -rf /", "not run by a shell"),
@@ -88,6 +93,28 @@ def test_a_command_without_pytorchs_launcher_is_any_runs() -> None:
 def test_a_command_that_cannot_run_is_refused_with_what_to_do(command: str, message: str) -> None:
     with pytest.raises(BundleRefused, match=message):
         bundles.parse_command(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "entry"),
+    [
+        ("python -m pkg", "pkg/__main__.py"),
+        ("torchrun -m pkg", "pkg/__main__.py"),
+        ("python -m pkg.train", "pkg/train.py"),
+        ("python -m main", "main.py"),
+    ],
+)
+def test_a_module_is_one_of_the_zips_files(command: str, entry: str) -> None:
+    files = {"pkg/__init__.py": "", "pkg/__main__.py": "", "pkg/train.py": ""}
+    assert bundles.entry(keep(cast.zipped({**files, "main.py": ""})), f"{command} a b") == (entry, "a", "b")
+    if "main" not in command:  # the only folder at the top is taken off
+        assert bundles.entry(keep(cast.zipped(files)), command) == (entry.removeprefix("pkg/"),)
+
+
+def test_a_package_is_run_where_it_is_named_as_one() -> None:
+    bundle = keep(cast.zipped({"train/__main__.py": "", "main.py": ""}))
+    with pytest.raises(BundleRefused, match=r"train\.py is not in the zip"):
+        bundles.entry(bundle, "python train.py -m train")
 
 
 def test_a_script_that_is_not_there_is_refused_with_those_that_are() -> None:

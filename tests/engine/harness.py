@@ -80,6 +80,7 @@ class Run:
         folder: Path,
         code: str | Path,
         *args: str,
+        script: str = "main.py",
         max_slots: int = 4,
         env: dict[str, str] | None = None,
         attempt: int = 1,
@@ -99,7 +100,7 @@ class Run:
             self.code_dir.mkdir(exist_ok=True)
             (self.code_dir / "main.py").write_text(code)
         self.spec = RunSpec(
-            7, "test", "alice", ("main.py", *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, {}, attempt
+            7, "test", "alice", (script, *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, {}, attempt
         )
         self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts, elastic=elastic)  # type: ignore[arg-type]
         self._extra = env or {}

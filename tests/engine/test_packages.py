@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import runpy
 import subprocess
 import sys
 import urllib.error
@@ -50,22 +49,51 @@ def test_the_advice_goes_by_the_package(name, says):
     assert says in advice.after(ModuleNotFoundError(f"No module named {name!r}", name=name))
 
 
-def test_a_script_of_a_package_is_told_how_it_runs(start, tmp_path, monkeypatch):
-    package = tmp_path / "code" / "letters"
-    package.mkdir(parents=True)
-    (package / "words.py").write_text("NAME = 'letters.words'\n")
-    (package / "train.py").write_text("import sys\nfrom .words import NAME\nprint(NAME, sys.argv[1:])\n")
-    monkeypatch.chdir(package.parent)
-    monkeypatch.setattr(sys, "argv", ["letters/train.py"])
-    with pytest.raises(ImportError) as raised:
-        runpy.run_path("letters/train.py")
-    said = advice.after(raised.value)
-    found = re.search(r"with (import runpy) and (runpy\.run_module\(.*\)), and name it", said)
-    (package.parent / "main.py").write_text(f"{found[1]}\n{found[2]}\n")
-    run = start(package.parent, "--epochs", "3", elastic=False, max_slots=1)
+def printed(start, code: Path, name: str, **options) -> str:
+    """The last line that a script prints."""
+    run = start(code, "--epochs", "3", script=name, elastic=False, max_slots=1, **options)
     run.members(0)
     assert run.wait() == 0, run.tail()
-    assert "letters.words ['--epochs', '3']" in run.log.read_text()
+    logs = sorted((run.result_dir / "log").glob("worker-*/console.log")) if options else [run.log]
+    return logs[0].read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [{}, {"torchrun": "fixed"}], ids=["one process", "torchrun"])
+@pytest.mark.parametrize("files", [("letters/__init__.py",), ()], ids=["with its __init__.py", "without"])
+def test_a_script_that_is_part_of_a_package_runs_as_by_python_m(start, tmp_path, options, files):
+    package = tmp_path / "code" / "letters"
+    package.mkdir(parents=True)
+    for file in files:
+        (package.parent / file).touch()
+    (package / "words.py").write_text("NAME = __name__\n")
+    (package / "colorsys.py").write_text("raise AssertionError('beside the script, and not of Python')\n")
+    code = "import sys, colorsys\nfrom . import words\nfrom .words import NAME\nfrom letters.words import NAME as OTHER\n"
+    (package / "train.py").write_text(f"{code}print(NAME, words.__name__, OTHER, __package__, *sys.argv[1:])\n")
+    said = printed(start, package.parent, "letters/train.py", **options)
+    assert said == "letters.words letters.words letters.words letters --epochs 3"
+
+
+def test_an_upload_that_is_a_package_itself_runs_its_script(start, tmp_path):
+    code = tmp_path / "letters"
+    code.mkdir()
+    (code / "__init__.py").touch()
+    (code / "words.py").write_text("NAME = 'words'\n")
+    (code / "train.py").write_text("from .words import NAME\nprint(NAME)\n")
+    assert printed(start, code, "train.py") == "words"
+
+
+def test_a_script_that_imports_what_lies_beside_it_finds_it_as_before(start, tmp_path):
+    package = tmp_path / "code" / "letters"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "words.py").write_text("NAME = __name__\n")
+    (package / "train.py").write_text("import words\nprint(words.NAME, repr(__package__))\n")
+    assert printed(start, package.parent, "letters/train.py") == "words ''"
+
+
+def test_a_module_that_is_found_by_the_wrong_name_is_explained():
+    error = ImportError("attempted relative import with no known parent package")
+    assert "found by the name of its package alone" in advice.after(error)
 
 
 def test_other_errors_get_no_advice():
@@ -158,14 +186,6 @@ def test_who_computes_on_a_gpu_where_there_is_none_is_told_what_to_say_instead(s
     assert re.search(r"\w'?\)?[.!] This run's slots have no GPU", says + advice.after(RuntimeError(says)))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert advice.after(RuntimeError(says)) == ""
-
-
-def test_who_computes_on_a_gpu_before_its_workers_do_is_told_that_they_have_one(monkeypatch):
-    monkeypatch.setattr(advice.processor, "gpus", lambda: ("NVIDIA H200",))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "leave out .cuda()" in advice.after(RuntimeError("No CUDA GPUs are available"))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert "This run's slots have no GPU" in advice.after(RuntimeError("No CUDA GPUs are available"))
 
 
 @pytest.mark.parametrize("both", ["cuda:0 and cpu!", "cpu and cuda:0! (when checking argument for argument mat1)"])

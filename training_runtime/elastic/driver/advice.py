@@ -72,8 +72,8 @@ NO_KEY = (
     "with the network The internet; or set the variable WANDB_MODE to offline, and what is logged is on the charts here"
 )
 IN_A_PACKAGE = (
-    "Where it is run by python -m elsewhere: add a script to the top of the upload, with import runpy and "
-    "runpy.run_module('{module}', run_name='__main__', alter_sys=True), and name it in the command, with the same arguments"
+    "A module that imports relatively is found by the name of its package alone, as in import package.module, and not by its own name "
+    "beside the script"
 )
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 # Libraries that try one mirror after another raise an error of their own that has of these only the words.
@@ -98,7 +98,7 @@ def after(error: BaseException) -> str:
 
 def _on_missing(error: ImportError) -> str:
     if str(error) == "attempted relative import with no known parent package":
-        return f"{IN_A_PACKAGE.format(module=_module_name(sys.argv[0]))}."
+        return f"{IN_A_PACKAGE}."
     if not error.name:
         return ""
     top, _, below = error.name.partition(".")
@@ -116,13 +116,6 @@ def _on_missing(error: ImportError) -> str:
     if top in OFFERED:
         return f"{what}: {add}, or ask an administrator for make packages, which adds it for everybody."
     return f"{what}: {add}. If {top} is a file of your own, it is missing in the upload."
-
-
-def _module_name(script: str) -> str:
-    """Of a script that the upload has, from its top."""
-    path = Path.cwd() / script
-    below = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
-    return ".".join(below.with_suffix("").parts)
 
 
 def _on_refused(error: OSError) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import io
 import os
+import re
 import runpy
 import sys
 import threading
@@ -35,6 +36,7 @@ CUDA_DEVICE = "/dev/nvidia-uvm"
 _OURS = ("host-link", THREAD)  # the one does not run when anything is forked, the other does nothing then
 # Of pyarrow, and so of pandas: jemalloc holds its locks around a fork, and a child goes on without this thread (its background_thread.c).
 _NATIVE_HARMLESS = ("jemalloc_bg_thd",)
+_RELATIVE = re.compile(rb"^[ \t]*from[ \t]+\.", re.MULTILINE)
 _HARMLESS = ("tqdm._monitor.TMonitor",)  # sleeps, and holds nothing that a worker might want
 
 
@@ -72,13 +74,14 @@ class Script:
 
 def run_as_main(path: str) -> None:
     """As `runpy.run_path` does, but it is `__main__` from here on: what it leaves to be done at its end may look for its classes there. A
-    notebook's may say `await` outside of functions, and one that nbconvert has made of a notebook finds its kernel's names."""
+    notebook's may say `await` outside of functions, and one that nbconvert has made of a notebook finds its kernel's names. A part of a
+    package is run as `python -m` does."""
     with io.open_code(path) as file:
         text = file.read()
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebooks.notebook_name(path) else 0
     code = compile(text, path, "exec", flags, dont_inherit=True)
     module = types.ModuleType("__main__")
-    vars(module).update(__file__=path, __cached__=None, __package__="")
+    vars(module).update(__file__=path, __cached__=None, __package__=_as_part_of_package(Path(path), text))
     sys.argv[0], sys.modules["__main__"] = path, module
     if notebooks.calls_a_kernel(text.decode(errors="replace")):
         from training_runtime import notebook_cells  # lets IPython be imported, which is not for other scripts
@@ -87,6 +90,21 @@ def run_as_main(path: str) -> None:
     awaited = eval(code, vars(module))  # noqa: S307 - the script
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(awaited)
+
+
+def _as_part_of_package(path: Path, text: bytes) -> str:
+    """Of a script that imports relatively, which Python runs by `-m` alone: the package that it is a part of, whose modules are found from
+    here on by its name and no more beside the script. Empty for any other."""
+    folder = path.absolute().parent
+    top = folder
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    if top == folder and folder.is_relative_to(Path.cwd()):  # packages need no such file
+        top = Path.cwd()
+    if top == folder or not _RELATIVE.search(text):
+        return ""
+    sys.path[:] = [str(top), *(each for each in sys.path if each not in (str(folder), str(path.parent)))]
+    return ".".join(folder.relative_to(top).parts)
 
 
 def running() -> Script | None:
