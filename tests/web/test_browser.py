@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Literal
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests import cast
@@ -25,6 +26,7 @@ ADMINISTRATORS = (
 )  # of the cluster: pages of theirs
 
 
+@pytest.mark.timeout(400)  # a hundred pages, each in two themes and widths
 def test_every_page_is_readable_for_everybody_and_fits_the_screen(visit: Visit, site: Site) -> None:
     """Opened on a small screen in the dark, then as large and as bright as any."""
     alice, dora = (visit(width=360, theme="dark", username=name) for name in ("alice", "dora"))
