@@ -122,6 +122,7 @@ def beside(work: Callable[[], float], project: int) -> tuple[float, list[float]]
     here, there = spawned.Pipe()
     writer = spawned.Process(target=_write, args=(there, project))
     writer.start()
+    there.close()  # so that its end is seen here
     here.recv()
     try:
         took = work()

@@ -71,8 +71,9 @@ def pack(folder: Path) -> Packed:
 def split_links(folder: Path, paths: Iterable[str]) -> tuple[list[str], list[str]]:
     """What is sent of a folder, and links that are not: all but those to a file that is sent, too, which go as that file."""
     paths = sorted(paths)
-    plain = {folder.resolve() / path for path in paths if not (folder / path).is_symlink()}
-    out = [path for path in paths if (folder / path).is_symlink() and (folder / path).resolve() not in plain]
+    top = os.path.realpath(folder)
+    plain = {f"{top}/{path}" for path in paths if not (folder / path).is_symlink()}
+    out = [path for path in paths if (folder / path).is_symlink() and os.path.realpath(folder / path) not in plain]
     return sorted({*paths} - {*out}), out
 
 

@@ -135,6 +135,11 @@ def test_the_script_that_is_meant(files: tuple[str, ...], script: str) -> None:
         packing.script_of(files)
 
 
+def test_a_link_that_leads_to_itself_is_named_too(folder: Path) -> None:
+    (folder / "loop.py").symlink_to("loop.py")
+    assert "loop.py" in packing.pack(folder).left_out
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [

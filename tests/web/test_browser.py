@@ -26,9 +26,8 @@ ADMINISTRATORS = (
 )  # of the cluster: pages of theirs
 
 
-@pytest.mark.timeout(400)  # a hundred pages, each in two themes and widths
+@pytest.mark.timeout(400)  # a hundred pages, on a small screen in the dark, then large and bright
 def test_every_page_is_readable_for_everybody_and_fits_the_screen(visit: Visit, site: Site) -> None:
-    """Opened on a small screen in the dark, then as large and as bright as any."""
     alice, dora = (visit(width=360, theme="dark", username=name) for name in ("alice", "dora"))
     found = []
     for name in site.pages:
