@@ -111,7 +111,7 @@ def hidden(monkeypatch):
     mode = hidden_gpus._mode
     yield mode.placed
     hidden_gpus._take_out(mode)
-    hidden_gpus.reveal(torch.device("meta"), ())
+    hidden_gpus.reveal(torch.device("meta"))
     hidden_gpus._mode = None
     assert not hidden_gpus.are_hidden()
     assert not torch.cuda.is_available()
@@ -249,9 +249,9 @@ def test_what_goes_to_a_workers_gpu_is_what_was_put_there_and_samples_are_not_ma
     there, here, sample, picked = torch.ones(4, device="cuda"), torch.ones(4), torch.ones(8, 2).cuda(), torch.ones(3).cuda()
     part, model = there[2:], nn.Linear(2, 2).cuda()
     data = torch.utils.data.Subset(TensorDataset(sample), [0, 1])
-    goes = hidden_gpus.placed_apart_from((data, None, None, lambda samples, at=picked: samples))
-    assert {id(t) for t in (there, part, *model.parameters())} <= {id(t) for t in goes}
-    assert not {id(t) for t in (here, sample, picked)} & {id(t) for t in goes}
+    hidden_gpus.keep_here((data, None, None, lambda samples, at=picked: samples))
+    assert is_placed(there, part, *model.parameters())
+    assert not is_placed(here, sample, picked)
 
 
 def test_views_of_one_memory_are_that_on_a_gpu_too():
@@ -266,14 +266,14 @@ def test_views_of_one_memory_are_that_on_a_gpu_too():
 
 @pytest.mark.usefixtures("hidden")
 def test_in_a_worker_torch_answers_for_itself():
-    hidden_gpus.reveal(torch.device("meta"), ())
+    hidden_gpus.reveal(torch.device("meta"))
     assert not torch.cuda.is_available()
     assert torch.cuda.device_count() == 0
 
 
 @pytest.mark.usefixtures("hidden")
 def test_samples_are_made_on_the_processor_in_a_worker_too():
-    hidden_gpus.reveal(torch.device("meta"), ())
+    hidden_gpus.reveal(torch.device("meta"))
     with hidden_gpus.on_processor():
         assert torch.ones(3, device="cuda").to("cuda").device.type == "cpu"
 

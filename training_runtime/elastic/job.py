@@ -171,11 +171,6 @@ class Job:
         )
 
     @property
-    def data(self) -> tuple[object, ...]:
-        """What samples are made by."""
-        return self.train_set, self.test_set, self.sampler, self.collate
-
-    @property
     def untrained(self) -> list[torch.Tensor]:
         """Parameters of the model that the optimizer does not hold."""
         return self.live.parameters()[len(self.trained) :]
@@ -216,6 +211,7 @@ class Job:
         for data in (self.train_set, self.test_set):
             if isinstance(data, streams.Stream):
                 data.seed = self.seed
+        hidden_gpus.keep_here((self.train_set, self.test_set, self.sampler, self.collate))
         return len(self.train_set if self.sampler is None else self.sampler), 0 if self.test_set is None else len(self.test_set)
 
     def shape(self, samples: int, test_samples: int) -> RunPlan:

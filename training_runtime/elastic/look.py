@@ -118,7 +118,7 @@ def differences(job: Job, shape: RunPlan, device: torch.device) -> list[str]:
         found.append(CACHED)
     if job.begin is not None:
         return found + reason_of(watched.drawn())
-    hidden_gpus.reveal(device, job.data)
+    hidden_gpus.reveal(device)
     capture.move(job.live, device)
     job.model.train()
     compute, last = Compute(job, shape, device), load_task(job, other, devices=device.type != "cpu")

@@ -143,9 +143,15 @@ def on_processor() -> Any:
     return nullcontext() if _mode is None else OnProcessor()
 
 
-def reveal(device: torch.device, datasets: Iterable[object]) -> None:
-    """In a worker, before anything touches `device`: what the script has put on a GPU goes there, but not what `datasets` hold. On a
-    processor slot all stays as it is."""
+def keep_here(samples: Iterable[object]) -> None:
+    """Before workers are forked: what samples are made of stays on the processor, wherever the script has put it."""
+    if _mode is not None and _mode.placed:
+        for key in _tensors_in(samples):
+            _mode.placed.pop(key, None)
+
+
+def reveal(device: torch.device) -> None:
+    """In a worker, before anything touches `device`: what the script has put on a GPU goes there. A processor slot leaves all as it is."""
     if _mode is None or not _real:
         return
     if device.type == "cpu":
@@ -155,16 +161,10 @@ def reveal(device: torch.device, datasets: Iterable[object]) -> None:
         setattr(place, name, function)
     _real.clear()
     storages: dict[int, torch.UntypedStorage] = {}
-    for t in placed_apart_from(datasets):
+    for t in [] if _mode.placed is None else list(_mode.placed.values()):
         with suppress(RuntimeError, NotImplementedError):  # of some kind that cannot: whoever needs it there will say so
-            t.data = moved(t.data, device, storages)
-
-
-def placed_apart_from(datasets: Iterable[object]) -> list[torch.Tensor]:
-    """What the script has put on a GPU, and still has, but for what samples are made of."""
-    placed = [] if _mode is None or _mode.placed is None else list(_mode.placed.values())
-    apart = _tensors_in(datasets) if placed else set()
-    return [t for t in placed if id(t) not in apart and t.device.type == "cpu"]
+            if t.device.type == "cpu":
+                t.data = moved(t.data, device, storages)
 
 
 def moved(t: torch.Tensor, device: torch.device, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:

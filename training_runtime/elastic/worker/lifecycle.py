@@ -64,7 +64,7 @@ class Lifecycle(ABC):
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         self.job, self.shape, self.context, self.segment, self.worker_id = job, shape, context, segment, context.worker_id
         heartbeat.begin(segment, self.worker_id)
-        hidden_gpus.reveal(context.device(), job.data)
+        hidden_gpus.reveal(context.device())
         capture.move(job.live, context.device())
         self.position = context.begin
         self.exchange = reduction.exchange_of(job, segment, context)
