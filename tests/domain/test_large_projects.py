@@ -7,8 +7,10 @@ import datetime as dt
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.http import Http404
 from django.test import Client
 from django.utils import timezone
@@ -26,6 +28,7 @@ from experiments.models import (
     TrainingRun,
     User,
 )
+from experiments.ops import installation
 from experiments.selectors.jobs import JobFilter, jobs
 from experiments.services import deletion, projects
 from experiments.transfer import files, importing, making, pieces
@@ -164,4 +167,13 @@ def test_a_project_that_cannot_be_removed_keeps_nothing_else(alice: User, home: 
     monkeypatch.setattr(deletion, "go_on", fails)
     with pytest.raises(RuntimeError, match="cannot be read"):
         tasks.prune()
+    assert not Notification.objects.exists()
+
+
+def test_the_command_removes_all_else_too_and_says_what_it_could_not(alice: User, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Notification.objects.create(person=alice, kind="run.failed", text="long ago", at=timezone.now() - dt.timedelta(days=100))
+    installation.bind()
+    monkeypatch.setattr(deletion, "go_on", Mock(side_effect=RuntimeError("its rows cannot be read")))
+    with pytest.raises(CommandError, match="all else was: its rows cannot be read"):
+        call_command("prune")
     assert not Notification.objects.exists()

@@ -44,8 +44,7 @@ class Command(BaseCommand):
                 f"--dry-run, then give --most {len(found)}. Nothing was removed.",
                 returncode=2,
             )
-        while deletion.go_on(now):
-            pass
+        stuck = _deleted_projects(now)
         pruning.prune(now)
         while pruning.clear(now, kept=kept):
             pass
@@ -56,3 +55,15 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"{len(found)} things belong to nothing in the database and are kept: --dry-run lists them, --orphans removes them."
             )
+        if stuck is not None:
+            raise CommandError(f"A deleted project could not be removed, all else was: {stuck}") from stuck
+
+
+def _deleted_projects(now: dt.datetime) -> Exception | None:
+    """Remove what is left of deleted projects; what came between, which keeps nothing else from being removed."""
+    try:
+        while deletion.go_on(now):
+            pass
+    except Exception as error:
+        return error
+    return None
