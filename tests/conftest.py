@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +17,12 @@ from django.db import connection
 
 from experiments.live import notify
 from experiments.models import Node, Project, User
-from tests import cast, migrated
-from tests.side_by_side import IN_A_BROWSER, Scheduling
+from tests import cast, migrated, turns
+from tests.side_by_side import Scheduling
 from webapp.home import prepare
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is slow, and no test is about that
 hypothesis.settings.load_profile("patient")
-FIRST = ("e2e", "attack", "platform")  # the folders with the longest tests, so that no process is left alone with one at the end
-
 
 gc.disable()  # thousands of tests are found: nothing of that is garbage, and to look for some takes a sixth of the time
 
@@ -37,11 +36,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[int, bool, bool]:
-    """Those that share a studio come one after the other, and the last of them is the one that ends it; so do those in a browser."""
+def _turn(item: pytest.Item) -> tuple[int, bool, bool, str]:
+    """Those that share a studio come one after the other, and the last of them is the one that ends it."""
     shares = item.get_closest_marker("shared_studio")
-    rank = 0 if item.path.parent.name in FIRST else 1 if item.path.name.endswith(IN_A_BROWSER) else 2
-    return rank, shares is None, shares is not None and bool(shares.kwargs.get("ends"))
+    return turns.rank(item.path), shares is None, shares is not None and bool(shares.kwargs.get("ends")), turns.turn(item.path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if turns.is_late(item.path, time.time()):
+        pytest.skip(turns.LATE)
 
 
 @pytest.hookimpl(optionalhook=True)
