@@ -177,3 +177,16 @@ def test_the_command_removes_all_else_too_and_says_what_it_could_not(alice: User
     with pytest.raises(CommandError, match="all else was: its rows cannot be read"):
         call_command("prune")
     assert not Notification.objects.exists()
+
+
+def test_who_deletes_a_project_is_not_told_that_it_failed_when_only_the_rest_is_left(
+    alice: User, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, _ = with_runs(alice, "large", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(deletion, "of_runs", Mock(side_effect=OSError(28, "No space left on device")))
+        services.delete_project(project, by=alice)
+    assert not Project.objects.exists()
+    while deletion.go_on(timezone.now()):
+        pass
+    assert not Project.every.exists()
