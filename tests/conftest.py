@@ -37,9 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool, bool, str]:
-    """Those that share a studio come one after the other, and the last of them is the one that ends it."""
-    shares = item.get_closest_marker("shared_studio")
-    return turns.rank(item.path), shares is None, shares is not None and bool(shares.kwargs.get("ends")), turns.turn(item.path)
+    """Those that share a studio come one after the other, always in the same order, and the last of them is the one that ends it."""
+    rank, shares = turns.rank(item.path), item.get_closest_marker("shared_studio")
+    if shares is not None:
+        return rank, False, bool(shares.kwargs.get("ends")), ""
+    return rank, True, False, turns.turn(item.path)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,7 +21,7 @@ WRITERS, TURNS = 4, 60
 HOLDS = """
 import sys
 from webapp.sqlite.base import Queue
-queue = Queue(sys.argv[1])
+queue = Queue(lambda: sys.argv[1])
 queue.enter()
 print("in", flush=True)
 sys.stdin.read()
@@ -36,6 +36,10 @@ def connection(path: Path) -> DatabaseWrapper:
     made = DatabaseWrapper(settings, alias=f"queue-{threading.get_ident()}")
     made.inc_thread_sharing()
     return made
+
+
+def queue_at(path: Path) -> Queue:
+    return Queue(lambda: f"{path}-queue")
 
 
 def do(on: DatabaseWrapper, sql: str) -> list[tuple[Any, ...]]:
@@ -145,7 +149,7 @@ def test_a_process_that_is_killed_in_its_turn_holds_up_nobody(path: Path) -> Non
 
 def test_who_has_waited_long_enough_goes_on_without_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "PATIENCE_S", 0.05)
-    stuck, mine = Queue(f"{path}-queue"), connection(path)
+    stuck, mine = queue_at(path), connection(path)
     stuck.enter()
     changed(mine, "late")
     assert do(mine, "SELECT by FROM counts") == [("late",)]
@@ -153,8 +157,20 @@ def test_who_has_waited_long_enough_goes_on_without_it(path: Path, monkeypatch: 
     mine.close()
 
 
+def test_who_is_given_another_database_waits_for_nobody_who_writes_in_the_first(path: Path, tmp_path: Path) -> None:
+    """As each process of the tests is, all of which would take turns."""
+    first, mine = queue_at(path), connection(path)
+    first.enter()
+    mine.settings_dict["NAME"] = str(tmp_path / "other.sqlite3")
+    do(mine, "CREATE TABLE counts (n INTEGER, by TEXT)")
+    assert taken(mine.queue)
+    assert (tmp_path / "other.sqlite3-queue").exists()
+    first.close()
+    mine.close()
+
+
 def test_a_fork_does_not_give_its_parents_turn_away(path: Path) -> None:
-    parent, other = Queue(f"{path}-queue"), Queue(f"{path}-queue")
+    parent, other = queue_at(path), queue_at(path)
     parent.enter()
     if (child := os.fork()) == 0:
         parent.leave()

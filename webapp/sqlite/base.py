@@ -22,9 +22,9 @@ CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 
 class Queue:
-    """The place of one connection. `path`: of the file, which is made where it is not there."""
+    """The place of one connection. `path`: says which file it is now, which is made where it is not there."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Callable[[], str]) -> None:
         self._path = path
         self._fd = -1
         self._pid = 0
@@ -58,7 +58,7 @@ class Queue:
     def _descriptor(self) -> int:
         """Of this process alone: one that a fork has left here is its parent's."""
         if self._fd < 0 or self._pid != os.getpid():
-            self._fd, self._pid, self.held = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), os.getpid(), False
+            self._fd, self._pid, self.held = os.open(self._path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), os.getpid(), False
         return self._fd
 
 
@@ -67,7 +67,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.queue = Queue(f"{self.settings_dict['NAME']}-queue")
+        self.queue = Queue(lambda: f"{self.settings_dict['NAME']}-queue")  # tests give a connection another database after it was made
         self.execute_wrappers.append(self._in_turn)
 
     def _start_transaction_under_autocommit(self) -> None:
