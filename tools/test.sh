@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/.."
 python=$1 workers=$2
 shift 2
-MOST=4
+MOST=10
 failed=.pytest_cache/v/cache/lastfailed
 export EDT_TEST_UNTIL=$(($(date +%s) + ${EDT_TEST_MINUTES:-50} * 60))
 export PYTHONDONTWRITEBYTECODE=  # some machines set it, and then each of a thousand processes compiles the studio anew
