@@ -14,6 +14,7 @@ from django import forms
 from experiments.errors import DomainError
 from experiments.files.checkpoint_policy import Policy, policy_of
 from experiments.forms.data import DataChoice
+from experiments.forms.edits import EditForm
 from experiments.forms.searches import SearchForm
 from experiments.forms.sent_once import RequestForm
 from experiments.forms.wording import Form
@@ -41,7 +42,7 @@ class ProjectForm(RequestForm):
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
 
 
-class ProjectSettingsForm(Form):
+class ProjectSettingsForm(EditForm):
     name = forms.CharField(max_length=120)
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
 
@@ -66,7 +67,7 @@ class ImportForm(RequestForm):
     )
 
 
-class DefinitionSettingsForm(Form):
+class DefinitionSettingsForm(EditForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
@@ -225,7 +226,7 @@ class CommentForm(RequestForm):
     text = forms.CharField(max_length=4000, widget=forms.Textarea(attrs={"rows": 3}))
 
 
-class NoteForm(Form):
+class NoteForm(EditForm):
     tags = forms.CharField(
         max_length=600,
         required=False,

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.forms.models import ModelChoiceIterator
 
+from experiments.forms.edits import EditForm
 from experiments.forms.wording import Form
 from experiments.models import DataAsset
 from experiments.models.data import NOTE_LIMIT
@@ -69,7 +70,7 @@ class DataVersionForm(DataFilesForm):
     )
 
 
-class DataSettingsForm(Form):
+class DataSettingsForm(EditForm):
     name = forms.CharField(max_length=120, widget=forms.TextInput(attrs={"autofocus": True}))
     description = forms.CharField(max_length=4000, required=False, widget=forms.Textarea(attrs={"rows": 2}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
+from experiments.forms.edits import EditForm
 from experiments.forms.sent_once import RequestForm
 from experiments.services.named_environments import NAME_LIMIT, TEXT_LIMIT
 
@@ -21,3 +22,7 @@ class NamedEnvironmentForm(RequestForm):
         widget=forms.Textarea(attrs={**PLAIN, "rows": 12}),
         error_messages={"required": "Name at least one package, such as transformers>=4.40."},
     )
+
+
+class NamedEnvironmentSettingsForm(EditForm, NamedEnvironmentForm):
+    """Of one that there is."""

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 
 from experiments.files import diskuse
 from experiments.files.registrable import Candidate
+from experiments.forms.edits import EditForm
 from experiments.forms.sent_once import RequestForm
 from experiments.forms.wording import Form
 from experiments.models.registry import ALIAS_LIMIT, NAME_LIMIT, NOTE_LIMIT
@@ -73,13 +74,13 @@ class RegisterForm(RequestForm):
         return [each.strip() for each in self.cleaned_data["aliases"].split(",") if each.strip()]
 
 
-class ModelForm(Form):
+class ModelForm(EditForm):
     name = forms.CharField(max_length=NAME_LIMIT)
     note = note_field()
     tags = tags_field()
 
 
-class ModelVersionForm(Form):
+class ModelVersionForm(EditForm):
     note = note_field()
     tags = tags_field()
 

@@ -9,7 +9,7 @@ from django import forms
 
 from experiments.cluster.scheduling import ClusterWish
 from experiments.files.diskuse import DiskUse
-from experiments.forms.wording import Form
+from experiments.forms.edits import EditForm
 from experiments.models import ClusterRules
 
 
@@ -24,7 +24,7 @@ class ProjectRow(NamedTuple):
     network: forms.BoundField
 
 
-class SharingForm(Form):
+class SharingForm(EditForm):
     """Policy, everybody's weight, and quotas in slots (empty: none), with the reason that an administrator gives.
 
     A field for each person and project: "weight-alice", "quota-alice", "project-3". What the page did not show stays as it is.
@@ -112,11 +112,16 @@ class SharingForm(Form):
             self.fields[f"network-{pk}"] = network
         for field in self.fields.values():
             field.disabled = not may_change
+        self.remember()
 
     @staticmethod
     def _quota(label: str, most: int | None, *, least: int = 0) -> forms.IntegerField:
         widget = forms.NumberInput(attrs={"placeholder": "none", "class": "input"})
         return forms.IntegerField(label=label, min_value=least, max_value=1_000_000, required=False, initial=most, widget=widget)
+
+    def policy_shown(self) -> str:
+        """The hidden field beside the radio buttons, which the page draws one by one."""
+        return self["policy"].as_hidden(only_initial=True)
 
     def wish(self) -> ClusterWish:
         """What was sent, once it is valid; people and projects that were not on the page keep what they have."""

@@ -9,7 +9,7 @@ import contextlib
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -21,7 +21,7 @@ from experiments.models import DataAsset, Project, User
 from experiments.selectors import data
 from experiments.views import uploaded_code
 from experiments.views.downloads import attachment, picture_response
-from experiments.views.responses import Crumbs, act, begun, done, later, page, person, project_crumbs, refused
+from experiments.views.responses import Crumbs, act, begun, change, done, later, page, person, project_crumbs
 
 LONGEST_PATH = 1000
 
@@ -95,7 +95,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "crumbs": project_crumbs(asset.project),
         "may_write": access.may(asset.project, "write"),
         "used_by": later(lambda: list(asset.experiments.all()[:50])),
-        "settings_form": DataSettingsForm(initial={"name": asset.name, "description": asset.description}),
+        "settings_form": _settings(asset),
     }
     return _browse(request, asset, context)
 
@@ -137,11 +137,20 @@ def shared_image(request: HttpRequest) -> HttpResponse:
 def update(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     asset = access.data_asset(user, pk, need="write")
-    form = DataSettingsForm(request.POST)
-    to = reverse("data", args=[pk])
-    if not form.is_valid():
-        return refused(request, " ".join(f"{name.title()}: {errors[0]}" for name, errors in form.errors.items()), to=to)
-    return act(request, lambda: services.update_asset(asset, by=user, **form.cleaned_data), said="Saved.", to=to)
+    form, to = _settings(asset, request.POST), reverse("data", args=[pk])
+    crumbs = [*project_crumbs(asset.project), (asset.name, to)]
+    return change(
+        request,
+        form,
+        lambda: services.update_asset(asset, by=user, **form.cleaned_data),
+        to=to,
+        title=f"Rename {asset.name}",
+        crumbs=crumbs,
+    )
+
+
+def _settings(asset: DataAsset, sent: QueryDict | None = None) -> DataSettingsForm:
+    return DataSettingsForm(sent, initial={"name": asset.name, "description": asset.description})
 
 
 @require_POST

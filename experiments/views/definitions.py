@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
@@ -27,7 +27,7 @@ from experiments.selectors import environments
 from experiments.views import uploaded_code
 from experiments.views.downloads import attachment
 from experiments.views.paging import Pages
-from experiments.views.responses import act, begun, definition_crumbs, done, later, number, page, person, project_crumbs, refused
+from experiments.views.responses import act, begun, change, definition_crumbs, done, later, number, page, person, project_crumbs, refused
 
 PANEL_IDS = "panel_%s"  # the panel stands on a page that has a form with the same fields
 
@@ -92,7 +92,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "used_by": later(lambda: list(definition.project.experiments.filter(versions__definition=definition).distinct()[:50])),
         "idempotency_key": uuid.uuid4(),
         "writable": later(lambda: _writable(person(request), but=definition.project)),
-        "settings_form": DefinitionSettingsForm(initial={"name": definition.name, "description": definition.description}),
+        "settings_form": _settings(definition),
     }
     return page(request, "definitions/detail.html", context)
 
@@ -165,13 +165,19 @@ def copy(request: HttpRequest, pk: int) -> HttpResponse:
 def update(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     definition = access.definition(user, pk, need="write")
-    form = DefinitionSettingsForm(request.POST)
-    to = reverse("definition", args=[pk])
-    if not form.is_valid():
-        return refused(
-            request, " ".join(f"{form.fields[name].label or name.title()}: {errors[0]}" for name, errors in form.errors.items()), to=to
-        )
-    return act(request, lambda: services.update_definition(definition, by=user, **form.cleaned_data), said="Saved.", to=to)
+    form, to = _settings(definition, request.POST), reverse("definition", args=[pk])
+    return change(
+        request,
+        form,
+        lambda: services.update_definition(definition, by=user, **form.cleaned_data),
+        to=to,
+        title=f"Rename {definition.name}",
+        crumbs=definition_crumbs(definition),
+    )
+
+
+def _settings(definition: TrainingDefinition, sent: QueryDict | None = None) -> DefinitionSettingsForm:
+    return DefinitionSettingsForm(sent, initial={"name": definition.name, "description": definition.description})
 
 
 @require_POST

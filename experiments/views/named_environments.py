@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from experiments import access, services
 from experiments.errors import DomainError
 from experiments.forms.common import attempt
-from experiments.forms.environments import NamedEnvironmentForm
+from experiments.forms.environments import NamedEnvironmentForm, NamedEnvironmentSettingsForm
 from experiments.forms.sent_once import RequestForm
 from experiments.models import NamedEnvironment
 from experiments.selectors import named_environments
@@ -59,7 +59,7 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
     crumbs = [*_crumbs(request), (environment.name, _address(environment))]
     text = environment.newest().text
     initial = {"name": environment.name, "description": environment.description, "text": text}
-    form = NamedEnvironmentForm(request.POST or None, initial=initial)
+    form = NamedEnvironmentSettingsForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
         said = {name: form.cleaned_data[name] for name in ("name", "description", "text")}
         version = attempt(form, lambda: services.change_named_environment(environment, by=user, **said))

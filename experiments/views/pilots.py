@@ -16,6 +16,7 @@ from experiments import access, services
 from experiments.cluster.pilot_facts import PROVIDERS
 from experiments.errors import DomainError
 from experiments.forms.common import attempt
+from experiments.forms.edits import EditForm
 from experiments.forms.wording import Form
 from experiments.models import PilotPool, Slot
 from experiments.ops import clock
@@ -61,6 +62,10 @@ def _examples(provider: str | None) -> str:
     return f"O{', or o'.join(f'f {each.options_of} as in {each.example}' for each in PROVIDERS.values())}."
 
 
+class PoolSettingsForm(EditForm, PoolForm):
+    """Of one that there is."""
+
+
 class NewPoolForm(PoolForm):
     name = forms.CharField(max_length=40, help_text="Its machines are called so, with a number: gpu-1, gpu-2.")
     provider = forms.ChoiceField(choices=PilotPool.Provider.choices, label="Engine", help_text="What lends the machines.")
@@ -94,7 +99,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponse:
     """One of them: what it holds and why, and its policy."""
     user = person(request)
     found = selected.pool(user, name)
-    form = PoolForm(request.POST or None, provider=found.provider, initial={each: getattr(found, each) for each in WORDS})
+    form = PoolSettingsForm(request.POST or None, provider=found.provider, initial={each: getattr(found, each) for each in WORDS})
     if request.method == "POST" and form.is_valid():
         changed = attempt(form, lambda: services.change_pool(found, by=user, **form.cleaned_data))
         if changed is not None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -28,7 +28,7 @@ from experiments.selectors import registry
 from experiments.views.downloads import attachment, in_zip, streamed
 from experiments.views.paging import Pages
 from experiments.views.projects import tab
-from experiments.views.responses import Crumbs, act, later, page, person, project_crumbs, refused, run_crumbs
+from experiments.views.responses import Crumbs, act, change, later, page, person, project_crumbs, refused, run_crumbs
 
 SHOWN_EVENTS = 30
 
@@ -93,7 +93,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "note": later(lambda: mark_safe(registry.rendered(model.note))),  # noqa: S308  (what is HTML in a note is shown as text)
         "versions": Pages(request, registry.versions_of(model)),
         "events": later(lambda: list(model.events.select_related("by")[:SHOWN_EVENTS])),
-        "form": ModelForm(initial={"name": model.name, "note": model.note, "tags": model.tags}),
+        "form": _model_form(model),
     }
     return page(request, "models/detail.html", context, parts={"body": "models/_detail.html"})
 
@@ -111,7 +111,7 @@ def version(request: HttpRequest, pk: int, which: str) -> HttpResponse:
         "lineage": found.lineage,
         "run": later(lambda: registry.run_of(user, found)),
         "note": later(lambda: mark_safe(registry.rendered(found.note))),  # noqa: S308  (what is HTML in a note is shown as text)
-        "form": ModelVersionForm(initial={"note": found.note, "tags": found.tags}),
+        "form": _version_form(found),
         "alias_form": AliasForm(),
     }
     return page(request, "models/version.html", context, parts={"body": "models/_version.html"})
@@ -145,20 +145,39 @@ def receipt(request: HttpRequest, pk: int, which: str) -> HttpResponse:
 def update(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     model = access.registered_model(user, pk, need="write")
-    form, to = ModelForm(request.POST), reverse("model", args=[pk])
-    if not form.is_valid():
-        return refused(request, form.problems(), to=to)
-    return act(request, lambda: services.update_model(model, by=user, now=timezone.now(), **form.cleaned_data), said="Saved.", to=to)
+    form, to = _model_form(model, request.POST), reverse("model", args=[pk])
+    return change(
+        request,
+        form,
+        lambda: services.update_model(model, by=user, now=timezone.now(), **form.cleaned_data),
+        to=to,
+        title=f"Change {model.name}",
+        crumbs=[*_crumbs(model), (model.name, to)],
+    )
+
+
+def _model_form(model: RegisteredModel, sent: QueryDict | None = None) -> ModelForm:
+    return ModelForm(sent, initial={"name": model.name, "note": model.note, "tags": model.tags})
 
 
 @require_POST
 def update_version(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     user = person(request)
     found = registry.version_of(access.registered_model(user, pk, need="write"), str(number))
-    form, to = ModelVersionForm(request.POST), reverse("model_version", args=[pk, number])
-    if not form.is_valid():
-        return refused(request, form.problems(), to=to)
-    return act(request, lambda: services.update_version(found, by=user, **form.cleaned_data), said="Saved.", to=to)
+    form, to = _version_form(found, request.POST), reverse("model_version", args=[pk, number])
+    crumbs = [*_crumbs(found.model), (found.model.name, reverse("model", args=[pk])), (f"Version {number}", to)]
+    return change(
+        request,
+        form,
+        lambda: services.update_version(found, by=user, **form.cleaned_data),
+        to=to,
+        title=f"Change version {number} of {found.model.name}",
+        crumbs=crumbs,
+    )
+
+
+def _version_form(found: ModelVersion, sent: QueryDict | None = None) -> ModelVersionForm:
+    return ModelVersionForm(sent, initial={"note": found.note, "tags": found.tags})
 
 
 @require_POST

@@ -21,6 +21,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.http import content_disposition_header, url_has_allowed_host_and_scheme
 
 from experiments.errors import DomainError
+from experiments.forms.common import attempt
 from experiments.models import Experiment, Project, TrainingDefinition, TrainingRun, User
 
 T = TypeVar("T")
@@ -96,6 +97,13 @@ def act(request: HttpRequest, do: Callable[[], object], *, said: str, to: str, b
     except DomainError as error:
         return refused(request, str(error), to=back or to)
     return done(request, said, to=to)
+
+
+def change(request: HttpRequest, form: forms.BaseForm, do: Callable[[], object], *, to: str, title: str, crumbs: Crumbs) -> HttpResponse:
+    """What a form in a dialog, or at the end of a page, sends: "Saved." at `to`; refused, a page with all that was typed."""
+    if form.is_valid() and attempt(form, do) is not None:
+        return done(request, "Saved.", to=to)
+    return page(request, "edit.html", {"section": "projects", "form": form, "title": title, "crumbs": crumbs, "to": to})
 
 
 def back(request: HttpRequest, otherwise: str) -> str:

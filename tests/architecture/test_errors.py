@@ -12,6 +12,7 @@ DJANGOS_OWN = {
     "experiments.django_validation": "the one place that makes an error of the domain of it",
     "experiments.forms.common": "the clean_... of forms",
     "experiments.forms.searches": "the clean_... of a form",
+    "experiments.forms.edits": "what a field says of a value that is compared",
     "experiments.forms.registry": "the clean of a form's field",
     "experiments.views.accounts": "the form of the log-in page, which is Django's",
 }
