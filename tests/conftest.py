@@ -73,7 +73,8 @@ def reachable() -> Iterator[Path]:
 
 @pytest.fixture
 def home(tmp_path: Path, settings: Any) -> Path:
-    """An EDT_HOME of its own: a database that is rolled back gives the same numbers again, and folders are named by them."""
+    """An EDT_HOME of its own: a database that is rolled back gives the same numbers again, and folders and the cache go by them."""
+    cache.clear()
     prepare(tmp_path / "home")
     settings.EDT_HOME = tmp_path / "home"
     settings.EDT_DATA_ROOT = tmp_path / "home" / "data"

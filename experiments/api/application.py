@@ -56,7 +56,7 @@ from experiments.api import (
 )
 from experiments.api.auth import ANYBODY
 from experiments.api.problems import MEDIA_TYPE, Problem, handle, problem
-from experiments.api.requests import Rate, conditional
+from experiments.api.requests import Rate, conditional, remember_key
 from experiments.ops import installation
 
 ABOUT = """All that the pages can do. Send a token as `Authorization: Bearer edt_...`; your profile makes one, or `POST /api/v1/tokens` with
@@ -221,4 +221,5 @@ def _answered(request: HttpRequest, response: HttpResponseBase) -> HttpResponseB
         refusal["Allow"] = response["Allow"]
         return refusal
     response.headers.setdefault("Cache-Control", "private, no-cache")
+    remember_key(request, response)
     return conditional(request, response)

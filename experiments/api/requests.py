@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,6 +25,8 @@ from experiments.api.problems import Refused
 LONGEST_KEY = 200
 WINDOW_S = 60
 NAMESPACE = uuid.UUID("6c1f1d2e-3f0a-5c0b-9a57-0e2d4f7b8a10")
+KEPT = "edt.idempotency_key"
+KEPT_S = 24 * 60 * 60.0
 TAGGED = ("GET", "HEAD")
 log = logging.getLogger(__name__)
 
@@ -33,7 +36,43 @@ def idempotency_key(request: HttpRequest) -> uuid.UUID | None:
     key = request.headers.get("Idempotency-Key", "")
     if len(key) > LONGEST_KEY:
         raise Refused(422, f"An Idempotency-Key has at most {LONGEST_KEY} characters.")
-    return uuid.uuid5(NAMESPACE, f"{person(request).pk} {request.path} {key}") if key else None
+    if not key:
+        return None
+    known_by = uuid.uuid5(NAMESPACE, f"{person(request).pk} {request.path} {key}")
+    kept, said = f"api-key:{known_by}", _fingerprint(request)
+    if _sent_before(kept) not in (None, said):
+        raise Refused(422, "This Idempotency-Key has made something else already: give each thing a key of its own.")
+    request.META[KEPT] = kept, said
+    return known_by
+
+
+def _fingerprint(request: HttpRequest) -> str:
+    """By what a request is told from another one with the same key: its JSON, or the fields of its form without the files."""
+    if request.content_type == "multipart/form-data":
+        said = json.dumps(sorted(request.POST.lists()))
+    else:
+        said = request.body.decode(errors="replace")
+        with contextlib.suppress(ValueError):
+            said = json.dumps(json.loads(said), sort_keys=True)
+    return hashlib.sha256(said.encode(errors="replace")).hexdigest()
+
+
+def _sent_before(name: str) -> object:
+    try:
+        return cache.get(name)
+    except Exception as error:  # whatever the cache's library raises: then the key alone counts
+        log.debug("what was sent with a key is not known: %s", error)
+        return None
+
+
+def remember_key(request: HttpRequest, response: HttpResponseBase) -> None:
+    """What was sent with the key that has made something; what was refused may be mended and sent with the same key."""
+    if KEPT in request.META and response.status_code < 300:
+        name, said = request.META[KEPT]
+        try:
+            cache.set(name, said, timeout=KEPT_S)
+        except Exception as error:
+            log.debug("what was sent with a key is not kept: %s", error)
 
 
 def unchanged(request: HttpRequest, now: Schema) -> None:

@@ -90,6 +90,19 @@ def test_a_key_makes_a_thing_once(studio: Seeded, script: Script, key: str) -> N
     assert others not in runs, "a key is of one person"
 
 
+def test_a_key_that_has_made_something_is_not_taken_for_something_else(studio: Seeded, script: Script) -> None:
+    address, key = f"/experiments/{studio.experiment.pk}/runs", {"Idempotency-Key": "nightly"}
+    assert script.post("/projects", {"name": ""}, **key).status_code == 400
+    made = script.post("/projects", {"name": "Mended", "description": "d"}, **key)
+    assert made.status_code == 201, "what was refused has made nothing"
+    assert script.post("/projects", {"description": "d", "name": "Mended"}, **key).json() == made.json(), "in whatever order"
+    other = script.post("/projects", {"name": "Another"}, **key)
+    assert (other.status_code, "a key of its own" in other.json()["detail"]) == (422, True)
+    assert not Project.objects.filter(name="Another").exists()
+    assert script.post(address, **key).status_code == 201, "of another address it is another key"
+    assert script.send("POST", address, b"{nonsense", **key).status_code == 422
+
+
 def test_what_is_refused_says_what_a_form_would(studio: Seeded, script: Script) -> None:
     refused = script.post("/projects", {"name": "  "})
     assert (refused.status_code, refused["Content-Type"]) == (400, "application/problem+json")
