@@ -152,7 +152,7 @@ def _tell(
     people: Iterable[User], kind: NotificationKind, text: str, *, run: TrainingRun | None, project: Project | None, now: dt.datetime
 ) -> None:
     text = text[: TEXT_LIMIT - 1] + "…" if len(text) > TEXT_LIMIT else text
-    told = list(people)
+    told = [person for person in people if person.is_active]  # whose account is closed hears nothing of what goes on
     if project is not None:  # who has left it hears no more of it
         told = [person for person in told if project.memberships.filter(user=person).exists()]
     body = _body(kind, text, run=run, project=project, now=now)

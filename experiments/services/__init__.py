@@ -61,6 +61,7 @@ from experiments.services.named_environments import (
 )
 from experiments.services.notifications import add_webhook, choose_notifications, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
+from experiments.services.people import close_account, give_new_password, hand_over, make_person, open_account, set_administrator
 from experiments.services.prices import set_prices
 from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
 from experiments.services.registry import (
@@ -113,6 +114,7 @@ __all__ = [
     "check_receipt",
     "check_rerun",
     "choose_notifications",
+    "close_account",
     "continue_run",
     "copy_definition",
     "create_and_run",
@@ -149,12 +151,16 @@ __all__ = [
     "fetch_again",
     "finish_kept",
     "finish_upload",
+    "give_new_password",
+    "hand_over",
     "has_checkpoint",
     "join_line",
     "keep_files",
+    "make_person",
     "make_sample",
     "mark_read",
     "missing_package",
+    "open_account",
     "pause_run",
     "put_slot_back",
     "receive",
@@ -169,6 +175,7 @@ __all__ = [
     "run_experiment",
     "run_with_changes",
     "save_view",
+    "set_administrator",
     "set_alias",
     "set_any_kind",
     "set_checkpoints",

@@ -107,6 +107,11 @@ def delete_webhook(webhook: Webhook, *, by: User) -> None:
     webhook.delete()
 
 
+def switch_off_webhooks(maker: User, *, because: str) -> None:
+    """All that the person has made, of their own or of a project. An admin of the project who sends one a test takes it over."""
+    Webhook.objects.filter(created_by=maker, active=True).update(active=False, last_outcome=f"Switched off: {because}"[:200])
+
+
 def try_webhook(webhook: Webhook, *, by: User, now: dt.datetime) -> Delivery:
     """Send it a word, and switch it on again if it was off. One of a project is then that of whoever did."""
     Webhook.objects.filter(pk=webhook.pk).update(active=True, failures=0, created_by=by)

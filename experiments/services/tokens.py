@@ -55,6 +55,13 @@ def end_token(token: ApiToken, *, by: User) -> None:
     notify.access_changed(person)
 
 
+def end_tokens(person: User, *, by: User) -> None:
+    """All that the person has."""
+    checks.audit(by, "ends all API tokens of %s", person.username)
+    ApiToken.objects.filter(person=person).delete()
+    notify.access_changed(person.pk)
+
+
 def remember_ended(key: str, *, until: dt.datetime, now: dt.datetime) -> None:
     """A signed token of WMLA's interface is good for nothing from now on. It would be over at `until`: then it need not be remembered."""
     EndedToken.objects.filter(until__lt=now).delete()

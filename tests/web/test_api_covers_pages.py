@@ -71,6 +71,7 @@ CALLS = {
     "instance_groups": "nodes drain_node", "instance_group": "jobs cluster",
     "node": "node", "node_drain": "drain_node", "node_lost": "declare_lost", "node_remove": "remove_node", "slot_drain": "drain_slot",
     "slot_back": "put_slot_back", "node_rename": "rename_node", "new_node": "add_node",
+    "people": "people make_person", "person": "person_of_studio", "close_person": "close_person", "hand_over": "hand_over",
     "store": "object_store",
     "pilots": "pilot_pools make_pilot_pool", "pilot_pool": "pilot_pool change_pilot_pool", "preview_pilot_pool": "preview_pilot_pool",
     "delete_pilot_pool": "delete_pilot_pool",
@@ -85,6 +86,10 @@ WITHOUT = {
     **dict.fromkeys(
         ("check_project", "check_definition", "check_version", "check_experiment", "check_data", "check_data_version", "check_rerun"),
         "says while a form is filled in what its sending would be refused for; the calls that make the same say it when they are made",
+    ),
+    **dict.fromkeys(
+        ("person_password", "open_person", "person_administrator"),
+        "gives an account to whoever asks, so that a token that was lost could take it over; an administrator's browser does it",
     ),
     "logout": "ends the login of a browser; a token is ended by its own call",
     "profile": "changes one's password, which takes the old one and a browser, so that a token that was lost cannot",

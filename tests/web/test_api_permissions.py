@@ -45,6 +45,8 @@ CLUSTER_ADMINS = {
     ("POST", "/nodes/{name}/lost"), ("POST", "/nodes/{name}/slots/{slot}/drain"), ("POST", "/nodes/{name}/drain/preview"),
     ("POST", "/nodes/{name}/slots/{slot}/back"), ("PATCH", "/nodes/{name}"), ("POST", "/nodes"),
     ("GET", "/environments"),
+    ("GET", "/people"), ("POST", "/people"), ("GET", "/people/{account}"), ("POST", "/people/{account}/close"),
+    ("POST", "/people/{account}/hand-over"),
     ("GET", "/store"),
     ("GET", "/pilot-pools"), ("POST", "/pilot-pools"), ("GET", "/pilot-pools/{pool}"), ("PATCH", "/pilot-pools/{pool}"),
     ("DELETE", "/pilot-pools/{pool}"), ("POST", "/pilot-pools/{pool}/preview"),
@@ -84,6 +86,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/nodes/{name}"): {"title": "n"},
     ("POST", "/nodes"): {"name": "beta"},
     ("POST", "/pilot-pools"): {"name": "cpu", "slots": 2, "most": 1},
+    ("POST", "/people"): {"username": "eve"},
+    ("POST", "/people/{account}/close"): {},
+    ("POST", "/people/{account}/hand-over"): {"username": "dora"},
 }
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",
@@ -108,7 +113,7 @@ def filled(path: str, studio: Seeded) -> str:
         "name": "local" if path.startswith("/nodes") else "driver" if path.startswith("/runs") else "A", "path": "model/model.pth",
         "threshold": (of_run if path.startswith("/runs") else of_experiment).pk, "environment": studio.environment.pk,
         "imported": import_of(studio.alice).pk, "offered": NamedEnvironment.objects.order_by("pk")[0].pk,
-        "comment": comment_of(studio).pk, "pool": "gpu",
+        "comment": comment_of(studio).pk, "pool": "gpu", "account": studio.bob.pk,
         "view": view_of(studio).pk, "model": version_of(studio).model_id, "which": "1", "alias": "champion",
     }  # fmt: skip
     return re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), path)
