@@ -17,7 +17,7 @@ from experiments.services import triggers as verbs
 
 log = logging.getLogger(__name__)
 AGAIN_AFTER = dt.timedelta(minutes=10)  # where who began it was killed: longer than fetching code may take
-NOT_ANY_MORE = "{0} may not run experiments of this project any more: somebody who may makes the trigger anew."
+NOT_ANY_MORE = "{0} may not run experiments of this project any more: somebody who may takes the trigger over, on its page."
 
 
 def pull_all(now: dt.datetime) -> None:

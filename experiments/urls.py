@@ -118,6 +118,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("projects/<int:pk>/variables/", variables.of_project, name="project_variables"),
     path("projects/<int:pk>/variables/<str:name>/delete/", variables.delete_of_project, name="delete_project_variable"),
     path("projects/<int:pk>/triggers/", triggers.index, name="triggers"),
+    path("triggers/<int:pk>/take-over/", triggers.take_over, name="take_over_trigger"),
     path("triggers/<int:pk>/delete/", triggers.delete, name="delete_trigger"),
     path("hooks/<uuid:key>/", triggers.receive, name="trigger"),
     path("projects/<int:pk>/delete/", projects.delete, name="delete_project"),

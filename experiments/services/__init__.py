@@ -91,7 +91,7 @@ from experiments.services.runs import (
 from experiments.services.sample import make_sample
 from experiments.services.saved_views import delete_view, save_view
 from experiments.services.tokens import create_token, end_token
-from experiments.services.triggers import create_trigger, delete_trigger
+from experiments.services.triggers import create_trigger, delete_trigger, take_over_trigger
 from experiments.services.variables import delete_variable, set_variable
 
 __all__ = [
@@ -192,6 +192,7 @@ __all__ = [
     "set_weight",
     "stop_run",
     "tag_runs",
+    "take_over_trigger",
     "try_webhook",
     "update_asset",
     "update_definition",

@@ -89,6 +89,14 @@ def address(request: HttpRequest, trigger: Trigger) -> str:
 
 
 @require_POST
+def take_over(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    trigger = access.trigger(user, pk, need="write")
+    to = reverse("triggers", args=[trigger.project_id])
+    return act(request, lambda: services.take_over_trigger(trigger, by=user), said="It acts in your name from now on.", to=to)
+
+
+@require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     user = person(request)
     trigger = access.trigger(user, pk, need="write")

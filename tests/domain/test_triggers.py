@@ -143,6 +143,25 @@ def test_who_may_not_run_any_more_runs_nothing(experiment: Experiment, bob: User
     assert "bob may not run experiments of this project any more" in TriggerDelivery.objects.get().outcome
 
 
+def test_somebody_takes_over_what_a_closed_account_would_do(experiment: Experiment, bob: User, alice: User, victor: User) -> None:
+    trigger, secret = made(experiment, bob)
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+    client, at = Client(), reverse("triggers", args=[experiment.project_id])
+    client.force_login(victor)
+    assert client.post(reverse("take_over_trigger", args=[trigger.pk])).status_code == 403
+    client.force_login(alice)
+    assert "whose account is closed" in client.get(at).content.decode()
+    client.post(reverse("take_over_trigger", args=[trigger.pk]))
+    page = client.get(at).content.decode()
+    assert "Take over" not in page
+    assert "in the name of alice" in page
+    before = runs()
+    assert sent(trigger, secret).status_code == 202, "address and secret are what they were"
+    pulled()
+    assert runs() == before + 1
+    assert TrainingRun.objects.latest("pk").submitted_by == alice
+
+
 def test_too_many_within_an_hour_are_not_taken(experiment: Experiment, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs, "MOST_AN_HOUR", 3)
     trigger, secret = made(experiment, bob)

@@ -25,6 +25,7 @@ CALLS = {
     "definition_variables": "variables_of_definition set_variable_of_definition",
     "delete_definition_variable": "delete_variable_of_definition",
     "triggers": "triggers make_trigger deliveries", "delete_trigger": "delete_trigger",
+    "take_over_trigger": "take_over_trigger",
     "export_project": "export_project", "import_project": "project_imports", "begin_import": "begin_import",
     "project_import": "project_import",
     "import_piece": "send_archive", "finish_import": "finish_import", "drop_import": "drop_import",
