@@ -26,8 +26,8 @@ class EditForm(Form):
 
     def remember(self) -> None:
         """To be called again by a form that has more fields by then."""
-        for name, field in self.fields.items():
-            field.show_hidden_initial = not (field.disabled or self[name].is_hidden)
+        for field in self.fields.values():
+            field.show_hidden_initial = not (field.disabled or field.widget.is_hidden)
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or self.cleaned_data
