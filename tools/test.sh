@@ -12,7 +12,7 @@ python=$1 workers=$2
 shift 2
 MOST=10
 failed=.pytest_cache/v/cache/lastfailed
-export EDT_TEST_UNTIL=$(($(date +%s) + ${EDT_TEST_MINUTES:-60} * 60))
+export EDT_TEST_UNTIL=$(($(date +%s) + ${EDT_TEST_MINUTES:-55} * 60))
 export PYTHONDONTWRITEBYTECODE=  # some machines set it, and then each of a thousand processes compiles the studio anew
 
 make --no-print-directory style || exit 2  # seconds, which need not wait for half an hour
