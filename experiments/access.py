@@ -54,15 +54,15 @@ _ENOUGH: dict[Need, tuple[str, ...]] = {
     "admin": (Role.ADMIN,),
 }
 _MISSING: dict[Need, str] = {
-    "read": "You are not a member of this project.",
     "write": "You are a viewer of this project: ask one of its admins to make you an editor.",
     "admin": "Only an admin of this project may do that.",
 }
+_ARCHIVED = "This project is archived: one of its admins can take it out of the archive, under Settings."
 
 
 def may(project: Project, need: Need) -> bool:
     """Whether the person for whom `project` was fetched has the right. For templates and views that show or hide a button."""
-    return project.my_role in _ENOUGH[need]
+    return project.my_role in _ENOUGH[need] and not (need == "write" and project.archived_at)
 
 
 def projects_for(user: AnyUser) -> QuerySet[Project]:
@@ -346,5 +346,5 @@ def _of(user: AnyUser, project_id: int, need: Need, what: str) -> Project:
 
 def _allowed(found: Project, need: Need) -> Project:
     if not may(found, need):
-        raise PermissionDenied(_MISSING[need])
+        raise PermissionDenied(_ARCHIVED if need == "write" and found.archived_at else _MISSING[need])
     return found

@@ -17,6 +17,7 @@ from experiments.services import triggers as verbs
 
 log = logging.getLogger(__name__)
 AGAIN_AFTER = dt.timedelta(minutes=10)  # where who began it was killed: longer than fetching code may take
+ARCHIVED = "The project is archived: nothing in it is run until one of its admins takes it back."
 NOT_ANY_MORE = "{0} may not run experiments of this project any more: somebody who may takes the trigger over, on its page."
 
 
@@ -25,7 +26,7 @@ def pull_all(now: dt.datetime) -> None:
     waiting = TriggerDelivery.objects.filter(Q(begun_at=None) | Q(begun_at__lt=now - AGAIN_AFTER), done_at=None)
     for number in list(waiting.order_by("pk").values_list("pk", flat=True)[:100]):
         if waiting.filter(pk=number).update(begun_at=now):  # nobody else has begun it
-            _pull(TriggerDelivery.objects.select_related("trigger__experiment", "trigger__created_by").get(pk=number), now)
+            _pull(TriggerDelivery.objects.select_related("trigger__experiment__project", "trigger__created_by").get(pk=number), now)
 
 
 def _pull(delivery: TriggerDelivery, now: dt.datetime) -> None:
@@ -49,6 +50,8 @@ def _done(delivery: TriggerDelivery) -> tuple[Experiment | None, str]:
     trigger, by = delivery.trigger, delivery.trigger.created_by
     if not by.is_active:
         raise PermissionDenied
+    if trigger.experiment.project.archived_at is not None:
+        raise DomainError(ARCHIVED)
     access.experiment(by, trigger.experiment_id, need="write")
     if trigger.event == Trigger.Event.PUSH:
         return _pushed(delivery)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest
 from ninja import Router, Schema
@@ -21,7 +22,7 @@ router = Router(tags=["projects"])
 
 
 class Project(Schema):
-    """`role`: of who asks: admin, editor or viewer."""
+    """`role`: of who asks: admin, editor or viewer. `archived_at`: since when it is only read; null: it is not archived."""
 
     id: int
     name: str
@@ -29,6 +30,7 @@ class Project(Schema):
     role: str
     created_by: str
     created_at: dt.datetime
+    archived_at: dt.datetime | None
     url: str
 
 
@@ -42,6 +44,7 @@ class ProjectChange(Body):
 
     name: str | None = None
     description: str | None = None
+    archived: bool | None = None
 
 
 class Member(Schema):
@@ -82,14 +85,15 @@ def project_response(request: HttpRequest, row: Row) -> Project:
         role=row.my_role,
         created_by=row.created_by.username,
         created_at=row.created_at,
+        archived_at=row.archived_at,
         url=page_of(request, "project", row.pk),
     )
 
 
 @router.get("/projects", response=Page[Project])
-def projects(request: HttpRequest, page: PageParameters, q: str = "") -> Page[Project]:
-    """Those that the caller is a member of. `q`: part of a name or a description."""
-    found = access.projects_for(person(request)).select_related("created_by")
+def projects(request: HttpRequest, page: PageParameters, q: str = "", archived: bool = False) -> Page[Project]:
+    """Those that the caller is a member of. `q`: part of a name or a description. `archived`: those in the archive instead."""
+    found = access.projects_for(person(request)).filter(archived_at__isnull=not archived).select_related("created_by")
     if q := q.replace("\0", "").strip():
         found = found.filter(Q(name__icontains=q) | Q(description__icontains=q))
     return newest(found, page, lambda row: project_response(request, row))
@@ -109,12 +113,16 @@ def project(request: HttpRequest, project: int) -> Project:
 
 @router.patch("/projects/{int:project}", response=Project)
 def change_project(request: HttpRequest, project: int, body: ProjectChange) -> Project:
-    """Its name and description. With If-Match only where it is what it was."""
+    """Its name and description, and `archived`, with which it is only read: together or not at all. With If-Match only where it is what
+    it was."""
     user = person(request)
     found = access.project(user, project, need="admin")
     unchanged(request, project_response(request, found))
     name, text = (found.name if body.name is None else body.name), (found.description if body.description is None else body.description)
-    services.update_project(found, by=user, name=name, description=text)
+    with transaction.atomic():
+        services.update_project(found, by=user, name=name, description=text)
+        if body.archived is not None and body.archived != (found.archived_at is not None):
+            (services.archive_project if body.archived else services.take_back_project)(found, by=user)
     return project_response(request, access.project(user, project))
 
 

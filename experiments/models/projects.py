@@ -70,6 +70,7 @@ class Project(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     state = models.CharField(max_length=8, choices=State, default=State.HERE)
     deleted_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    archived_at = models.DateTimeField(null=True)  # since then it is only read, but for its settings (access.may)
     sample = models.BooleanField(default=False)  # made to show how things work: its overview guides
     idempotency_key = models.UUIDField(null=True, unique=True)  # of the form that made it: sent twice, it makes one
     members = models.ManyToManyField(User, through="Membership", related_name="projects")

@@ -39,9 +39,9 @@ class Summary:
     failed: int
 
 
-def project_list(user: User, *, query: str = "") -> QuerySet[Project]:
-    """The person's projects, those with recent runs first, each with `member_count`, `live_runs`, `last_run_at`."""
-    found = access.projects_for(user)
+def project_list(user: User, *, query: str = "", archived: bool = False) -> QuerySet[Project]:
+    """The person's projects, or those archived; those with recent runs first, each with `member_count`, `live_runs`, `last_run_at`."""
+    found = access.projects_for(user).filter(archived_at__isnull=not archived)
     if query:
         found = found.filter(Q(name__icontains=query) | Q(description__icontains=query))
     runs = TrainingRun.objects.filter(experiment__project=OuterRef("pk")).order_by().values("experiment__project")
@@ -52,6 +52,11 @@ def project_list(user: User, *, query: str = "") -> QuerySet[Project]:
         last_run_at=Subquery(runs.annotate(at=Max("submitted_at")).values("at")),
     )
     return annotated.order_by(F("last_run_at").desc(nulls_last=True), "-created_at", "-id")
+
+
+def in_archive(user: User) -> int:
+    """How many of the person's projects are archived."""
+    return access.projects_for(user).exclude(archived_at=None).count()
 
 
 def comparable(project: Project) -> list[TrainingRun]:

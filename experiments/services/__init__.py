@@ -63,7 +63,16 @@ from experiments.services.notifications import add_webhook, choose_notifications
 from experiments.services.packages import add_package, missing_package
 from experiments.services.people import close_account, give_new_password, hand_over, make_person, open_account, set_administrator
 from experiments.services.prices import set_prices
-from experiments.services.projects import add_member, create_project, delete_project, remove_member, set_role, update_project
+from experiments.services.projects import (
+    add_member,
+    archive_project,
+    create_project,
+    delete_project,
+    remove_member,
+    set_role,
+    take_back_project,
+    update_project,
+)
 from experiments.services.registry import (
     create_model,
     delete_model,
@@ -103,6 +112,7 @@ __all__ = [
     "add_version_from_git",
     "add_webhook",
     "annotate_run",
+    "archive_project",
     "begin_upload",
     "build_named_environment",
     "change_named_environment",
@@ -192,6 +202,7 @@ __all__ = [
     "set_weight",
     "stop_run",
     "tag_runs",
+    "take_back_project",
     "take_over_trigger",
     "try_webhook",
     "update_asset",

@@ -18,6 +18,7 @@ from experiments.models import (
     Project,
     ProjectImport,
     Role,
+    Search,
     TrainingRun,
     User,
     Webhook,
@@ -70,6 +71,32 @@ def update_project(project: Project, *, by: User, name: str, description: str) -
     checks.audit(by, "updated project %s", project.pk)
     notify.changed(f"project-{project.pk}", "project")
     return project
+
+
+def archive_project(project: Project, *, by: User, now: dt.datetime | None = None) -> Project:
+    """It leaves the list of projects, and nothing in it is run, or changed but its settings, until it is taken back (`access.may`). Refused
+    while a run of it is live, or a search goes on."""
+    with transaction.atomic():
+        _lock(project)
+        if TrainingRun.objects.filter(experiment__project=project, state__in=LIVE).exists():
+            raise DomainError("A run of this project has not ended: stop it, then archive the project.")
+        if Search.objects.filter(experiment__project=project, ended_at=None).exists():
+            raise DomainError("A search of this project goes on: stop it, then archive the project.")
+        _set_archived(project, now or timezone.now(), by)
+    return project
+
+
+def take_back_project(project: Project, *, by: User) -> Project:
+    """Out of the archive: it is as it was."""
+    _set_archived(project, None, by)
+    return project
+
+
+def _set_archived(project: Project, at: dt.datetime | None, by: User) -> None:
+    project.archived_at = at
+    project.save(update_fields=["archived_at"])
+    checks.audit(by, "%s project %s (%s)", "archives" if at else "takes back", project.pk, project.name)
+    notify.changed(f"project-{project.pk}", "project")
 
 
 def delete_project(project: Project, *, by: User, now: dt.datetime | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cache
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -29,12 +30,14 @@ def home(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
-    query = request.GET.get("q", "").strip()[:120]
+    user, query, archived = person(request), request.GET.get("q", "").strip()[:120], request.GET.get("archived") == "1"
     context = {
         "section": "projects",
         "query": query,
+        "archived": archived,
+        "in_archive": cache(lambda: projects.in_archive(user)),
         "idempotency_key": uuid.uuid4(),
-        "pages": Pages(request, projects.project_list(person(request), query=query)),
+        "pages": Pages(request, projects.project_list(user, query=query, archived=archived)),
     }
     return page(request, "projects/index.html", context, parts={"list": "projects/_list.html"})
 
@@ -168,6 +171,20 @@ def settings(request: HttpRequest, pk: int) -> HttpResponse:
         if saved:
             return done(request, "Saved.", to=request.path)
     return page(request, "projects/settings.html", {**tab(project, "settings"), "form": form})
+
+
+@require_POST
+def archive(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    project, to = access.project(user, pk, need="admin"), reverse("project_settings", args=[pk])
+    return act(request, lambda: services.archive_project(project, by=user), said=f"{project.name} is archived.", to=to)
+
+
+@require_POST
+def take_back(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    project, to = access.project(user, pk, need="admin"), reverse("project_settings", args=[pk])
+    return act(request, lambda: services.take_back_project(project, by=user), said=f"{project.name} is out of the archive.", to=to)
 
 
 @require_POST

@@ -143,6 +143,16 @@ def test_who_may_not_run_any_more_runs_nothing(experiment: Experiment, bob: User
     assert "bob may not run experiments of this project any more" in TriggerDelivery.objects.get().outcome
 
 
+def test_in_an_archived_project_nothing_is_run(experiment: Experiment, bob: User) -> None:
+    trigger, secret = made(experiment, bob)
+    Project.objects.update(archived_at=timezone.now())
+    before = runs()
+    assert sent(trigger, secret).status_code == 202
+    pulled()
+    assert runs() == before
+    assert "The project is archived" in TriggerDelivery.objects.get().outcome
+
+
 def test_somebody_takes_over_what_a_closed_account_would_do(experiment: Experiment, bob: User, alice: User, victor: User) -> None:
     trigger, secret = made(experiment, bob)
     User.objects.filter(pk=bob.pk).update(is_active=False)

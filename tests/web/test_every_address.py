@@ -66,7 +66,8 @@ CLUSTER_ADMINS = {
 }  # fmt: skip
 MEMBERS = {
     "export_project",
-    "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project", "new_definition",
+    "project", "assets", "jobs", "members", "member_role", "member_remove", "project_settings", "delete_project",
+    "archive_project", "take_back_project", "new_definition",
     "new_experiment", "check_definition", "check_version", "check_experiment", "check_data", "check_rerun",
     "copy_definition", "fetch_again",
     "project_variables", "delete_project_variable", "definition_variables", "delete_definition_variable",
@@ -101,7 +102,8 @@ WRITES = {
     "selected_project_runs", "save_view", "delete_view",
     "end_token", "end_tokens",
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
-    "member_role", "member_remove", "delete_project", "update_definition", "delete_definition", "run_experiment",
+    "member_role", "member_remove", "delete_project", "archive_project", "take_back_project",
+    "update_definition", "delete_definition", "run_experiment",
     "copy_definition", "fetch_again", "duplicate_experiment", "selected_runs",
     "delete_project_variable", "delete_definition_variable",
     "delete_experiment", "stop_search", "add_package", "reproduce_run", "continue_run", "stop_run", "pause_run",
