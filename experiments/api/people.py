@@ -1,6 +1,6 @@
 """People's accounts. For administrators of the cluster, by a token of scope `admin`.
 
-A token makes no administrator and gives nobody a new password: one that was lost could take accounts over."""
+A token makes no administrator, gives nobody a new password and hands no project over: one that was lost could take those."""
 
 from __future__ import annotations
 
@@ -57,13 +57,6 @@ class Close(Body):
     reason: str = ""
 
 
-class HandOver(Body):
-    """`username`: who becomes an admin of the projects that only this person administers."""
-
-    username: str
-    reason: str = ""
-
-
 @router.get("/people", response=Page[Person])
 def people(request: HttpRequest, wanted: PageParameters, q: str = "") -> Page[Person]:
     """Newest accounts first. `q`: those with it in their name or address."""
@@ -91,14 +84,6 @@ def close_person(request: HttpRequest, account: int, body: Close) -> Person:
     user = person(request)
     found = selected.person(user, account)
     services.close_account(found, by=user, stop_runs=body.stop_runs, reason=body.reason)
-    return _whole(found)
-
-
-@router.post("/people/{int:account}/hand-over", response=Person)
-def hand_over(request: HttpRequest, account: int, body: HandOver) -> Person:
-    user = person(request)
-    found = selected.person(user, account)
-    services.hand_over(found, by=user, username=body.username, reason=body.reason)
     return _whole(found)
 
 

@@ -99,7 +99,7 @@ from experiments.services.runs import (
 )
 from experiments.services.sample import make_sample
 from experiments.services.saved_views import delete_view, save_view
-from experiments.services.tokens import create_token, end_token
+from experiments.services.tokens import create_token, end_token, end_tokens
 from experiments.services.triggers import create_trigger, delete_trigger, take_over_trigger
 from experiments.services.variables import delete_variable, set_variable
 
@@ -158,6 +158,7 @@ __all__ = [
     "drop_upload",
     "duplicate_experiment",
     "end_token",
+    "end_tokens",
     "fetch_again",
     "finish_kept",
     "finish_upload",

@@ -74,8 +74,13 @@ def administrator(request: HttpRequest, pk: int) -> HttpResponse:
     said = f"{found.username} administers the cluster{'' if administers else ' no more'}."
     to = reverse("person", args=[pk])
     gone = found == user and not administers  # the page is not theirs any more
-    do = lambda: services.set_administrator(found, by=user, administers=administers)  # noqa: E731
-    return act(request, do, said=said, to=reverse("cluster") if gone else to, back=to)
+    return act(
+        request,
+        lambda: services.set_administrator(found, by=user, administers=administers),
+        said=said,
+        to=reverse("cluster") if gone else to,
+        back=to,
+    )
 
 
 @require_POST

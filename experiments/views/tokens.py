@@ -78,6 +78,5 @@ def end(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def end_all(request: HttpRequest) -> HttpResponse:
     user = person(request)
-    for token in ApiToken.objects.filter(person=user):
-        services.end_token(token, by=user)
+    services.end_tokens(user, by=user)
     return done(request, "All your tokens are ended.", to=reverse("tokens"))
