@@ -43,6 +43,7 @@ from experiments.models import (
     User,
     Webhook,
 )
+from experiments.models.projects import ARCHIVED
 
 Need = Literal["read", "write", "admin"]
 AnyUser = User | AnonymousUser
@@ -57,7 +58,6 @@ _MISSING: dict[Need, str] = {
     "write": "You are a viewer of this project: ask one of its admins to make you an editor.",
     "admin": "Only an admin of this project may do that.",
 }
-_ARCHIVED = "This project is archived: one of its admins can take it out of the archive, under Settings."
 
 
 def may(project: Project, need: Need) -> bool:
@@ -346,5 +346,5 @@ def _of(user: AnyUser, project_id: int, need: Need, what: str) -> Project:
 
 def _allowed(found: Project, need: Need) -> Project:
     if not may(found, need):
-        raise PermissionDenied(_ARCHIVED if need == "write" and found.archived_at else _MISSING[need])
+        raise PermissionDenied(ARCHIVED if need == "write" and found.archived_at else _MISSING[need])
     return found

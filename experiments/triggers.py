@@ -13,11 +13,11 @@ from django.http import Http404
 from experiments import access, services
 from experiments.errors import DomainError
 from experiments.models import Experiment, Trigger, TriggerDelivery
+from experiments.models.projects import ARCHIVED
 from experiments.services import triggers as verbs
 
 log = logging.getLogger(__name__)
 AGAIN_AFTER = dt.timedelta(minutes=10)  # where who began it was killed: longer than fetching code may take
-ARCHIVED = "The project is archived: nothing in it is run until one of its admins takes it back."
 NOT_ANY_MORE = "{0} may not run experiments of this project any more: somebody who may takes the trigger over, on its page."
 
 

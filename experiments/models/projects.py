@@ -9,6 +9,8 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
 
+ARCHIVED = "This project is archived: one of its admins can take it out of the archive, under Settings."
+
 
 @dataclass(frozen=True)
 class Permit:

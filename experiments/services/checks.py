@@ -13,6 +13,7 @@ from django.db.models import Choices, Count, Model, QuerySet
 from experiments.errors import DomainError
 from experiments.files import datastore, diskuse
 from experiments.models import ClusterRules, DataAsset, DefinitionVersion, Project, Slot, User
+from experiments.models.projects import ARCHIVED
 from training_runtime import variables as runtime_variables
 
 NAME_LIMIT = 120
@@ -45,6 +46,12 @@ def name(value: str, *, field: str = "name", limit: int = NAME_LIMIT) -> str:
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in clean):
         refuse(field, "The name has a control character in it: type it anew.")
     return clean
+
+
+def hold_project(pk: int) -> None:
+    """Locked until the transaction ends, for what begins a run: it is neither deleted nor archived meanwhile (see services.projects)."""
+    if Project.objects.select_for_update().get(pk=pk).archived_at is not None:
+        raise DomainError(ARCHIVED)
 
 
 def on_one_machine(slots: int, *, device: str, field: str = "max_slots") -> None:

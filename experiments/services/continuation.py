@@ -13,7 +13,7 @@ from django.utils import timezone
 from experiments.errors import DomainError
 from experiments.files import bundles, runfiles
 from experiments.live import notify
-from experiments.models import JournalCursor, Project, TrainingRun, User
+from experiments.models import JournalCursor, TrainingRun, User
 from experiments.runs import run_values, states
 from experiments.services import checks, watches
 
@@ -46,7 +46,7 @@ def continue_run(
         checks.refuse("command", str(refusal))
     try:
         with transaction.atomic():
-            Project.objects.select_for_update().get(pk=source.experiment.project_id)  # it is not deleted meanwhile (see delete_project)
+            checks.hold_project(source.experiment.project_id)
             return _queue(source, by=by, command=command, idempotency_key=idempotency_key, now=now)
     except IntegrityError:
         before = TrainingRun.objects.filter(submitted_by=by, idempotency_key=idempotency_key, continues=source.pk).first()

@@ -110,7 +110,7 @@ def create_and_run(project: Project, *, by: User, idempotency_key: uuid.UUID | N
     """`create_experiment` and its first runs: both or nothing. Fields as there."""
     with transaction.atomic():
         # First of all, as whoever deletes it does: the rows of its experiments would else lock it in part, and two would wait in a circle.
-        Project.objects.select_for_update().get(pk=project.pk)
+        checks.hold_project(project.pk)
         experiment = create_experiment(project, by=by, idempotency_key=idempotency_key, **said)
         run_experiment(experiment, by=by, idempotency_key=idempotency_key)  # sent twice, it finds the runs of the first time
     return experiment
@@ -194,7 +194,7 @@ def run_experiment(
         with transaction.atomic():
             if (before := _sent_before(experiment, by, idempotency_key)) is not None:
                 return before
-            Project.objects.select_for_update().get(pk=experiment.project_id)  # it is not deleted meanwhile (see delete_project)
+            checks.hold_project(experiment.project_id)
             parts = list(experiment.parts.select_related("version__definition", "version__bundle"))
             if not parts:
                 raise DomainError(f"{experiment.name} has no training definitions to run: its runs were logged from outside.")

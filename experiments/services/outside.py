@@ -65,7 +65,7 @@ def begin_run(
     clean, reason = checks.name(name, limit=RUN_NAME_LIMIT), f"{by.username} logs it from outside."
     bundle = bundles.store_bundle(_code(), file_name=f"{FILE_NAME}.zip")
     with transaction.atomic():
-        Project.objects.select_for_update().get(pk=project.pk)  # it is not deleted meanwhile, nor are there two of the rows below
+        checks.hold_project(project.pk)  # nor are there two of the rows below
         if before := checks.same_request(TrainingRun.objects.filter(submitted_by=by), idempotency_key):
             return before
         experiment, version = _experiment(project, by), _version(project, bundle, by)

@@ -150,7 +150,7 @@ def test_in_an_archived_project_nothing_is_run(experiment: Experiment, bob: User
     assert sent(trigger, secret).status_code == 202
     pulled()
     assert runs() == before
-    assert "The project is archived" in TriggerDelivery.objects.get().outcome
+    assert "This project is archived" in TriggerDelivery.objects.get().outcome
 
 
 def test_somebody_takes_over_what_a_closed_account_would_do(experiment: Experiment, bob: User, alice: User, victor: User) -> None:

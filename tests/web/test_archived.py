@@ -11,7 +11,7 @@ from experiments.errors import DomainError
 from experiments.models import Project, TrainingRun, User
 from experiments.models.runs import LIVE
 from tests import cast
-from tests.web import api
+from tests.web import api, test_api_permissions
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 from tests.web.test_every_address import FORMS, MEMBERS, PUTS, WRITES, sample
@@ -22,6 +22,14 @@ SETTINGS = {
     "project_variables", "delete_project_variable", "project_webhooks", "delete_model", "delete_model_version",
 }  # fmt: skip
 ONES_OWN = {"copy_definition", "watch_metric", "watch_experiment", "save_view", "delete_view"}
+KEPT_CALLS = {
+    ("PATCH", "/projects/{project}"), ("DELETE", "/projects/{project}"), ("POST", "/projects/{project}/members"),
+    ("PATCH", "/projects/{project}/members/{username}"), ("DELETE", "/projects/{project}/members/{username}"),
+    ("PUT", "/projects/{project}/variables/{name}"), ("DELETE", "/projects/{project}/variables/{name}"),
+    ("POST", "/projects/{project}/webhooks"), ("DELETE", "/models/{model}"), ("DELETE", "/models/{model}/versions/{which}"),
+    ("POST", "/runs/{run}/thresholds"), ("POST", "/experiments/{experiment}/thresholds"), ("POST", "/projects/{project}/views"),
+    ("DELETE", "/views/{view}"),
+}  # fmt: skip
 
 
 def archived(project: Project) -> None:
@@ -82,6 +90,22 @@ def test_it_is_refused_while_a_run_is_live(studio: Seeded) -> None:
     TrainingRun.objects.filter(state__in=LIVE).update(state="stopped")
     services.archive_project(studio.digits, by=studio.alice)
     assert Project.objects.get(pk=studio.digits.pk).archived_at is not None
+
+
+def test_a_run_that_was_asked_for_before_does_not_begin_after(studio: Seeded) -> None:
+    archived(studio.digits)
+    with pytest.raises(DomainError, match="archived"):
+        services.run_experiment(studio.experiment, by=studio.alice)
+
+
+def test_no_call_of_the_api_writes_in_it(studio: Seeded) -> None:
+    script, before = api.of(studio.alice), test_api_permissions.counted()
+    archived(studio.digits)
+    archived(studio.cifar)
+    calls = {call for call in test_api_permissions.MEMBERS - KEPT_CALLS if call[0] != "GET"}
+    got = {call: test_api_permissions.sent(script, call, studio) for call in sorted(calls)}
+    assert {call: status for call, status in got.items() if status != 403} == {}
+    assert test_api_permissions.counted() == before
 
 
 def test_scripts_archive_it_too(studio: Seeded) -> None:
