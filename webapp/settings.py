@@ -59,6 +59,16 @@ EDT_TRASH_DAYS = env.float("EDT_TRASH_DAYS", default=7.0)  # how long files of w
 
 EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  # a run without slots keeps its process in memory so long
 
+# Single sign-on by OpenID Connect (docs/operations.md). EDT_OIDC_ALLOW: who gets an account by it.
+EDT_OIDC_ISSUER = env.str("EDT_OIDC_ISSUER", default="").strip().rstrip("/")
+EDT_OIDC_CLIENT_ID = env.str("EDT_OIDC_CLIENT_ID", default="").strip()
+EDT_OIDC_CLIENT_SECRET = env.str("EDT_OIDC_CLIENT_SECRET", default="").strip()
+EDT_OIDC_NAME = env.str("EDT_OIDC_NAME", default="").strip() or "single sign-on"  # on the log-in page
+EDT_OIDC_SCOPES = env.str("EDT_OIDC_SCOPES", default="").strip() or "openid profile email"
+EDT_OIDC_USERNAME_CLAIM = env.str("EDT_OIDC_USERNAME_CLAIM", default="").strip() or "preferred_username"
+EDT_OIDC_GROUPS_CLAIM = env.str("EDT_OIDC_GROUPS_CLAIM", default="").strip() or "groups"
+EDT_OIDC_ALLOW = [each.strip() for each in env.list("EDT_OIDC_ALLOW", default=[]) if each.strip()]
+
 EDT_PUBLIC_URL = env.str("EDT_PUBLIC_URL", default="").rstrip("/")  # how people reach the studio, for links in e-mails and webhooks
 EDT_WEBHOOK_ALLOW = env.list("EDT_WEBHOOK_ALLOW", default=[])  # networks and hosts that webhooks may reach beside the open internet
 EDT_GIT_ALLOW = env.list("EDT_GIT_ALLOW", default=[])  # networks and hosts that code may be fetched from beside the open internet
@@ -206,6 +216,7 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "projects"
 LOGOUT_REDIRECT_URL = "login"
 
+SESSION_COOKIE_AGE = int(env.float("EDT_SESSION_HOURS", default=14 * 24.0) * 3600)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("EDT_HTTPS", default=False)

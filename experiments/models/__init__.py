@@ -1,6 +1,6 @@
 """What is stored. Models answer questions about themselves; services, scheduling, fleet and ingest write (one writer per fact)."""
 
-from experiments.models.accounts import EndedToken, LoginFailure
+from experiments.models.accounts import EndedToken, Identity, LoginFailure
 from experiments.models.capacity import Pilot, PilotPool
 from experiments.models.checkpoints import DroppedCheckpoint
 from experiments.models.cluster import (
@@ -72,6 +72,7 @@ __all__ = [
     "ExperimentWatch",
     "GenerationRecord",
     "Grant",
+    "Identity",
     "Installation",
     "JournalCursor",
     "LatestUtilization",

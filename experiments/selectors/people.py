@@ -13,7 +13,7 @@ from django.http import Http404
 from experiments import access
 from experiments.access import AnyUser
 from experiments.accounts import custody
-from experiments.models import ApiToken, Membership, Project, TrainingRun, Trigger, User
+from experiments.models import ApiToken, Identity, Membership, Project, TrainingRun, Trigger, User
 from experiments.models.runs import LIVE
 
 MOST_ROWS = 200  # of one person's projects and live runs
@@ -21,7 +21,8 @@ MOST_ROWS = 200  # of one person's projects and live runs
 
 @dataclass(frozen=True)
 class Account:
-    """`alone`: projects that nobody else administers; `live`: runs that have not ended; `triggers`: how many act in the person's name."""
+    """`alone`: projects that nobody else administers; `live`: runs that have not ended; `triggers`: how many act in the person's name;
+    `identities`: whom they are at the OpenID provider, and were at others."""
 
     person: User
     memberships: Sequence[Membership]
@@ -29,6 +30,7 @@ class Account:
     live: Sequence[TrainingRun]
     tokens: int
     triggers: int
+    identities: Sequence[Identity]
 
 
 def people(query: str = "") -> QuerySet[User]:
@@ -64,6 +66,7 @@ def account(person: User) -> Account:
         list(live[:MOST_ROWS]),
         ApiToken.objects.filter(person=person).count(),
         Trigger.objects.filter(created_by=person).count(),
+        list(Identity.objects.filter(person=person).order_by("linked_at")),
     )
 
 

@@ -50,6 +50,7 @@ from experiments.services.experiments import (
     run_experiment,
 )
 from experiments.services.git import add_version_from_git, create_definition_from_git, fetch_again
+from experiments.services.identities import link_identity, log_in_by, unlink_identity
 from experiments.services.joining import add_node, join_line
 from experiments.services.named_environments import (
     build_named_environment,
@@ -167,6 +168,8 @@ __all__ = [
     "has_checkpoint",
     "join_line",
     "keep_files",
+    "link_identity",
+    "log_in_by",
     "make_person",
     "make_sample",
     "mark_read",
@@ -206,6 +209,7 @@ __all__ = [
     "take_back_project",
     "take_over_trigger",
     "try_webhook",
+    "unlink_identity",
     "update_asset",
     "update_definition",
     "update_model",

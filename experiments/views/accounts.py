@@ -1,4 +1,4 @@
-"""Logging in and out, the profile: password and theme."""
+"""Logging in and out with a password, the profile: password, single sign-on and theme."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, cast
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
@@ -15,13 +16,15 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_POST
 
-from experiments.accounts import logins
+from experiments.accounts import logins, oidc
 from experiments.accounts.addresses import network_of
 from experiments.forms.common import ThemeForm
+from experiments.forms.wording import Form
 from experiments.live import notify
-from experiments.models import Project
+from experiments.models import Identity, Project, User
 from experiments.services.profile import choose_shortcuts, choose_theme
 from experiments.views.responses import back, done, page, person
 
@@ -87,6 +90,23 @@ class OwnPasswordForm(PasswordChangeForm):
             return str(super().clean_old_password())
 
 
+class LinkForm(Form):
+    """The password of the account that is to be linked to somebody at the provider: whoever can link it has it from then on."""
+
+    password = forms.CharField(label="Your password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}))
+
+    def __init__(self, user: User, data: Any = None) -> None:
+        super().__init__(data)
+        self._user = user
+
+    def clean_password(self) -> str:
+        password = str(self.cleaned_data["password"])
+        with _checking(logins.Attempt(self._user.get_username(), "", browser="profile")):
+            if not self._user.check_password(password):
+                raise ValidationError("It is wrong.")
+        return password
+
+
 def _address(request: HttpRequest) -> str:
     return network_of(request.META.get("REMOTE_ADDR", ""))[:64]
 
@@ -95,6 +115,10 @@ class LogIn(LoginView):
     template_name = "accounts/login.html"
     authentication_form = LogInForm
     redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        provider = settings.EDT_OIDC_NAME if oidc.is_on() else ""
+        return super().get_context_data(provider=provider, next_query=urlencode({"next": self.get_redirect_url()}), **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         response = super().form_valid(form)
@@ -130,8 +154,17 @@ def profile(request: HttpRequest) -> HttpResponse:
         notify.access_changed(user.pk)
         messages.success(request, "Your password is changed. Other browsers were logged out.")
         return redirect("profile")
-    projects = user.memberships.filter(project__state=Project.State.HERE).select_related("project")
-    return page(request, "accounts/profile.html", {"form": form, "projects": projects})
+    identities = list(Identity.objects.filter(person=user).order_by("linked_at"))
+    context = {
+        "form": form,
+        "projects": user.memberships.filter(project__state=Project.State.HERE).select_related("project"),
+        "provider": settings.EDT_OIDC_NAME if oidc.is_on() else "",
+        "issuer": settings.EDT_OIDC_ISSUER,
+        "identities": identities,
+        "linked": any(each.issuer == settings.EDT_OIDC_ISSUER for each in identities),
+        "link_form": LinkForm(user),
+    }
+    return page(request, "accounts/profile.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

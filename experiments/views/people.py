@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -95,6 +96,16 @@ def hand_over(request: HttpRequest, pk: int) -> HttpResponse:
     return act(request, lambda: services.hand_over(found, by=user, username=successor), said=said, to=to)
 
 
+@require_POST
+def unlink(request: HttpRequest, pk: int) -> HttpResponse:
+    """From the OpenID provider: for somebody who is linked to the wrong account."""
+    user = person(request)
+    found, issuer, provider = people.person(user, pk), request.POST.get("issuer", "")[:500], settings.EDT_OIDC_NAME
+    said = f"{found.username} cannot log in with {provider} any more."
+    to = reverse("person", args=[pk])
+    return act(request, lambda: services.unlink_identity(found, issuer, by=user, provider=provider), said=said, to=to)
+
+
 def _with_password(request: HttpRequest, pk: int, make: Callable[..., str]) -> HttpResponse:
     user = person(request)
     found = people.person(user, pk)
@@ -112,6 +123,8 @@ def _detail(request: HttpRequest, found: User, *, password: str = "") -> HttpRes
         "account": later(lambda: people.account(found)),
         "close_form": CloseForm(),
         "hand_over_form": HandOverForm(),
+        "provider": settings.EDT_OIDC_NAME,
+        "issuer": settings.EDT_OIDC_ISSUER,
         "password": password,
     }
     return _once(page(request, "people/detail.html", context, status=201 if password else 200))

@@ -22,6 +22,7 @@ WRITERS = {
     "services.drafts": "ModelDraft",
     "services.experiments": "Experiment ExperimentDefinition ExperimentWatch JournalCursor TrainingRun",
     "services.imports": "ProjectImport",
+    "services.identities": "Identity",
     "services.named_environments": "ClusterChange NamedEnvironment NamedVersion",
     "services.notifications": "Delivery User Webhook",
     "services.outside": "DefinitionVersion Experiment JournalCursor TrainingDefinition TrainingRun",

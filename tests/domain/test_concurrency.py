@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import threading
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from django.db import connection
 
 from experiments import services
+from experiments.accounts.identities import Claims
 from experiments.cluster import desired, scheduling
 from experiments.errors import DomainError
 from experiments.files import runfiles
@@ -20,6 +22,7 @@ from experiments.models import (
     ClusterRules,
     DataAsset,
     Grant,
+    Identity,
     JournalCursor,
     Membership,
     Metric,
@@ -229,3 +232,20 @@ def test_a_run_that_is_continued_and_deleted_at_once_is_one_of_both(project: Pro
         results = at_once(lambda run=run: services.continue_run(run, by=alice), lambda run=run: services.delete_run(run, by=alice))
         assert [type(error) for error in failures(results)] == [DomainError], results
         assert TrainingRun.objects.filter(continues=run.pk).exists() == TrainingRun.objects.filter(pk=run.pk).exists()
+
+
+def test_who_logs_in_by_the_provider_for_the_first_time_twice_at_once_has_one_account() -> None:
+    for number in range(10):
+        claims = Claims("https://id.example.org", str(number), f"erin-{number}")
+        log_in = functools.partial(services.log_in_by, claims, allowed=True, provider="SSO", now=NOW)
+        first, second = at_once(log_in, log_in)
+        assert isinstance(first, User), first
+        assert first == second
+    assert Identity.objects.count() == User.objects.count() == 10
+
+
+def test_of_two_who_link_one_identity_at_once_one_has_it(alice: User, bob: User) -> None:
+    claims = Claims("https://id.example.org", "1", "erin")
+    link = functools.partial(services.link_identity, claims=claims, provider="SSO", now=NOW)
+    results = at_once(lambda: link(alice), lambda: link(bob))
+    assert sorted(type(each).__name__ for each in results) == ["DomainError", "Identity"], results

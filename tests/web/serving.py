@@ -11,8 +11,9 @@ one, which the waiting one is about to have, "silent" that its machine was last 
 "artifact NAME WORDS" keeps a file with the completed one, "files FOLDER 300" so many,
 "definitions 120" makes so many training definitions,
 "strange" adds very many of everything, "changed" tells the cluster page to look again, "box off" makes that the level of all
-machines, "ill" that one slot is out of service and another is doubted, "session NAME" logs somebody in (the answer has the cookie). It
-ends, and leaves nothing, when its input ends, or at "end".
+machines, "ill" that one slot is out of service and another is doubted, "session NAME" logs somebody in (the answer has the cookie),
+"provider ISSUER CLIENT SECRET" lets everybody log in by that OpenID provider. It ends, and leaves nothing, when its input ends, or at
+"end".
 """
 
 from __future__ import annotations
@@ -216,12 +217,21 @@ def _obey_of_machines(words: list[str], studio: Seeded, now: dt.datetime) -> Non
             _silent.set()
             with _speaking:
                 Node.objects.update(last_seen_at=now - dt.timedelta(hours=1), refused_at=now)
+        case ["provider", issuer, client, secret]:
+            _log_in_by(issuer, client, secret)
         case ["box", level]:
             _box(level)
         case ["ill"]:
             _look_ill(now)
         case ["changed"]:
             notify.changed("cluster", "jobs", "lanes", "feed", "nodes")
+
+
+def _log_in_by(issuer: str, client: str, secret: str) -> None:
+    from django.conf import settings
+
+    settings.EDT_OIDC_ISSUER, settings.EDT_OIDC_CLIENT_ID, settings.EDT_OIDC_CLIENT_SECRET = issuer, client, secret
+    settings.EDT_OIDC_NAME, settings.EDT_OIDC_ALLOW = "Example SSO", ["*"]
 
 
 def _look_ill(now: dt.datetime) -> None:

@@ -93,6 +93,11 @@ WITHOUT = {
         ("person_password", "open_person", "person_administrator", "hand_over"),
         "gives an account, or projects, to whoever asks, so that a token that was lost could take them; an administrator's browser does it",
     ),
+    **dict.fromkeys(("oidc_login", "oidc_callback"), "are how a browser logs in by single sign-on; a token is made after that"),
+    **dict.fromkeys(
+        ("link_identity", "unlink_identity", "person_unlink"),
+        "changes who can log in to an account, so that a token that was lost could keep it; a browser does it",
+    ),
     "logout": "ends the login of a browser; a token is ended by its own call",
     "profile": "changes one's password, which takes the old one and a browser, so that a token that was lost cannot",
     "confirm_email": "is opened from a mail",
