@@ -1,4 +1,5 @@
-"""Who calls: by a token (`X-Auth-Token` or `Authorization: Bearer`) or by name and password (`Authorization: Basic`). Never by a cookie.
+"""Who calls: by a token (`X-Auth-Token` or `Authorization: Bearer`) or by name and password (`Authorization: Basic`), in whose place an API
+token may stand: people of single sign-on have no password. Never by a cookie.
 
 Passwords are tried no faster than at the log-in page (`logins`). A client of the first generation sends the password with every call, and
 checking one costs a third of a second on purpose: one that was right is remembered for a while, in this process, as a keyed hash.
@@ -61,7 +62,17 @@ def _who(*, authorization: str, token: str, address: str, now: dt.datetime) -> U
     if kind.lower() != "basic":
         raise Refused(401, LOG_ON)
     name, password = _basic(said)
-    return by_password(name, password, address=address, now=now)
+    return by_name(name, password, address=address, now=now)
+
+
+def by_name(name: str, password: str, *, address: str, now: dt.datetime) -> User:
+    """By their password, or by an API token of theirs. Raises Refused."""
+    if not password.startswith(api_tokens.PREFIX):
+        return by_password(name, password, address=address, now=now)
+    user = _by_api_token(password, now)
+    if user is None or user.username != name:
+        raise Refused(401, OVER)
+    return user
 
 
 def _by_api_token(token: str, now: dt.datetime) -> User | None:

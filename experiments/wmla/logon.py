@@ -26,7 +26,7 @@ def log_on(request: HttpRequest) -> HttpResponse:
     try:
         name, password = _in_body(request)
         address = request.META.get("REMOTE_ADDR", "")
-        user = callers.by_password(name, password, address=address, now=now) if name else answers.caller(request)
+        user = callers.by_name(name, password, address=address, now=now) if name else answers.caller(request)
     except Refused as refusal:
         return answers.error(request, refusal.status, str(refusal))
     token = tokens.issue(user, now=now)

@@ -1,7 +1,7 @@
 """Access tokens: in the shape of a JSON Web Token, which clients take apart, and signed by Django's signer.
 
 The signature is salted with what changes with the password, so a new password ends all tokens, as it ends all sessions. A token that was
-logged off is remembered until it would have ended anyway.
+logged off is remembered until it would have ended anyway. One that was given for an API token may what that may, and ends with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from django.core import signing
 
+from experiments.accounts import api_tokens
 from experiments.models import EndedToken, User
 from experiments.services.tokens import remember_ended
 
@@ -23,11 +24,12 @@ LONGEST = 4096  # characters of a token that is looked at
 
 @dataclass(frozen=True)
 class Claims:
-    """What is read of a token: whose it is, which one, and when it ends (Unix seconds)."""
+    """What is read of a token: whose it is, which one, when it ends (Unix seconds), and which API token it was given for."""
 
     person: int
     key: str
     ends: float
+    api_token: int | None = None
 
 
 def issue(user: User, *, now: dt.datetime) -> str:
@@ -46,13 +48,15 @@ def issue(user: User, *, now: dt.datetime) -> str:
         "exp": begin + int(LIFE.total_seconds()),
         "jti": secrets.token_hex(16),
     }
+    if user.permit is not None:
+        claims["api_token"] = user.permit.token
     return _signer(user).sign(f"{_encoded({'alg': 'HS256', 'typ': 'JWT'})}.{_encoded(claims)}")
 
 
 def owner(token: str, *, now: dt.datetime) -> User | None:
     """Whose token it is; None for one that is forged, over, logged off, or from before the person's last password."""
     found = _read(token)
-    user = User.objects.filter(pk=found.person, is_active=True).first() if found else None
+    user = _person(found, now) if found else None
     if found is None or user is None or found.ends <= now.timestamp():
         return None
     try:
@@ -60,6 +64,13 @@ def owner(token: str, *, now: dt.datetime) -> User | None:
     except signing.BadSignature:
         return None
     return None if EndedToken.objects.filter(key=found.key).exists() else user
+
+
+def _person(said: Claims, now: dt.datetime) -> User | None:
+    if said.api_token is None:
+        return User.objects.filter(pk=said.person, is_active=True).first()
+    user = api_tokens.owners([said.api_token], now=now).get(said.api_token)
+    return user if user is not None and user.pk == said.person else None
 
 
 def end(token: str, *, now: dt.datetime) -> None:
@@ -80,7 +91,8 @@ def _read(token: str) -> Claims | None:
         return None
     try:
         said = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return Claims(person=int(str(said["uid"])[:18]), key=str(said["jti"])[:64], ends=float(said["exp"]))
+        given_for = None if said.get("api_token") is None else int(str(said["api_token"])[:18])
+        return Claims(int(str(said["uid"])[:18]), str(said["jti"])[:64], float(said["exp"]), given_for)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 

@@ -11,8 +11,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from experiments import services
 from experiments.accounts import logins
-from experiments.models import EndedToken, LoginFailure, User
+from experiments.models import ApiToken, EndedToken, LoginFailure, User
 from experiments.wmla import callers, tokens
 from tests import cast
 from tests.web import wmla
@@ -117,6 +118,45 @@ def test_a_password_that_was_right_is_not_checked_again_for_a_while(alice: User,
     assert checked == ["alice"]
     callers.by_password("alice", cast.PASSWORD, address="", now=now + callers.REMEMBERED)
     assert checked == ["alice", "alice"]
+
+
+def api_token(person: User, scope: str = "write") -> tuple[ApiToken, str]:
+    return services.create_token(by=person, name="script", scope=scope, days=None, now=timezone.now())
+
+
+@pytest.mark.parametrize("way", ["basic", "json"])
+def test_who_has_no_password_logs_on_with_an_api_token_in_its_place(way: str, alice: User, bob: User) -> None:
+    alice.set_unusable_password()
+    alice.save()
+    secret = api_token(alice)[1]
+
+    def log_on(name: str, password: str) -> Any:
+        if way == "basic":
+            return Script(basic(name, password)).get("/auth/v1/logon")
+        return Client().post("/icp4d-api/v1/authorize", {"username": name, "password": password}, content_type="application/json")
+
+    answer = log_on("alice", secret)
+    assert Script({"X-Auth-Token": answer.json()["accessToken"]}).json(f"{DL}/conf")["USERNAME"] == "alice"
+    assert log_on("bob", secret).status_code == 401
+    assert log_on("alice", secret[:-1] + "~").status_code == 401
+    assert log_on("alice", api_token(alice, "read")[1]).status_code == 403
+    assert not LoginFailure.objects.exists(), "nobody guesses 256 bits"
+
+
+def test_the_token_of_a_log_on_by_an_api_token_may_what_that_may_and_ends_with_it(dora: User, alice: User) -> None:
+    made, secret = api_token(dora)
+    token = Script(basic("dora", secret)).get("/auth/v1/logon").json()["accessToken"]
+    user = tokens.owner(token, now=timezone.now())
+    assert user == dora
+    assert dora.administers
+    assert not user.administers
+    forged = tokens.issue(alice, now=timezone.now()).split(".")
+    said = claims(".".join(forged)) | {"api_token": made.pk}
+    forged[1] = tokens._encoded(said)
+    assert tokens.owner(".".join(forged), now=timezone.now()) is None
+    services.end_token(made, by=dora)
+    assert tokens.owner(token, now=timezone.now()) is None
+    assert Script({"X-Auth-Token": token}).get(f"{DL}/conf").status_code == 401
 
 
 def test_a_cookie_is_no_password_here(alice: User) -> None:
