@@ -107,9 +107,14 @@ def delete_webhook(webhook: Webhook, *, by: User) -> None:
     webhook.delete()
 
 
-def switch_off_webhooks(maker: User, *, because: str) -> None:
-    """All that the person has made, of their own or of a project. An admin of the project who sends one a test takes it over."""
-    Webhook.objects.filter(created_by=maker, active=True).update(active=False, last_outcome=f"Switched off: {because}"[:200])
+def switch_off_webhooks(maker: User, *, because: str, project: Project | None = None) -> None:
+    """All that the person has made, of their own or of a project; or of one project. An admin of it who sends one a test takes it over."""
+    made = Webhook.objects.filter(created_by=maker, active=True)
+    made = made.filter(project=project) if project is not None else made
+    projects = set(made.exclude(project=None).values_list("project", flat=True))
+    made.update(active=False, last_outcome=f"Switched off: {because}"[:200])
+    for pk in sorted(projects):
+        notify.changed(f"project-{pk}", "webhooks")
 
 
 def try_webhook(webhook: Webhook, *, by: User, now: dt.datetime) -> Delivery:

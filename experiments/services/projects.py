@@ -21,11 +21,11 @@ from experiments.models import (
     Search,
     TrainingRun,
     User,
-    Webhook,
 )
 from experiments.models.runs import LIVE
 from experiments.notifications import rules
 from experiments.services import checks, deletion
+from experiments.services.notifications import switch_off_webhooks
 
 log = logging.getLogger(__name__)
 AT_ONCE = 10  # pieces of what a project owns that go before who deletes it has the answer
@@ -163,7 +163,7 @@ def remove_member(project: Project, *, by: User, username: str) -> None:
         _check_admin_left(member)
         member.delete()
         checks.audit(by, "removed %s from project %s", member.user.username, project.pk)
-        _switch_off_webhooks(project, member.user)
+        _no_admin_any_more(project, member.user)
         notify.access_changed(member.user_id)
         notify.changed(f"project-{project.pk}", "members")
 
@@ -192,13 +192,19 @@ def _member(project: Project, username: str) -> Membership:
 def _change(member: Membership, role: str) -> None:
     if role != Role.ADMIN:
         _check_admin_left(member)
-        _switch_off_webhooks(member.project, member.user)
+        _no_admin_any_more(member.project, member.user)
     member.role = role
     member.save(update_fields=["role"])
 
 
+def _no_admin_any_more(project: Project, maker: User) -> None:
+    because = f"{maker.username} made it, who is no admin of this project any more."
+    switch_off_webhooks(maker, because=because, project=project)
+
+
 def _check_admin_left(member: Membership) -> None:
-    others = Membership.objects.filter(project_id=member.project_id, role=Role.ADMIN).exclude(pk=member.pk)
+    """One whose account is closed is none: nobody would be left who can do anything."""
+    others = Membership.objects.filter(project_id=member.project_id, role=Role.ADMIN, user__is_active=True).exclude(pk=member.pk)
     if member.role == Role.ADMIN and not others.exists():
         checks.refuse("username", f"{member.user.username} is the only admin: make somebody else an admin first.")
 
@@ -206,10 +212,3 @@ def _check_admin_left(member: Membership) -> None:
 def _with_role(project: Project, role: str) -> Project:
     project.my_role = role
     return project
-
-
-def _switch_off_webhooks(project: Project, maker: User) -> None:
-    """Those of the project that somebody made who administers it no more. An admin who sends one a test takes it over."""
-    said = f"Switched off: {maker.username} made it, who is no admin of this project any more."
-    if Webhook.objects.filter(project=project, created_by=maker, active=True).update(active=False, last_outcome=said[:200]):
-        notify.changed(f"project-{project.pk}", "webhooks")

@@ -27,7 +27,7 @@ WRITERS = {
     "services.notifications": "Delivery User Webhook",
     "services.outside": "DefinitionVersion Experiment JournalCursor TrainingDefinition TrainingRun",
     "services.prices": "SlotPrice",
-    "services.projects": "Membership Project ProjectImport Webhook",
+    "services.projects": "Membership Project ProjectImport",
     "services.registry": "ModelAlias ModelEvent ModelFile ModelVersion RegisteredModel",
     "services.searches": "Search SearchTrial",
     "services.submissions": "Submission",

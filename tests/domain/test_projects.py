@@ -66,6 +66,14 @@ def test_the_last_admin_stays(project: Project, alice: User) -> None:
     assert Membership.objects.filter(project=project, role=Role.ADMIN).get().user.username == "bob"
 
 
+def test_an_admin_whose_account_is_closed_is_none_to_leave_a_project_to(project: Project, alice: User, bob: User, dora: User) -> None:
+    services.set_role(project, by=alice, username="bob", role="admin")
+    services.close_account(bob, by=dora)
+    assert "only admin" in refused(lambda: services.remove_member(project, by=alice, username="alice"))["username"][0]
+    services.remove_member(project, by=alice, username="bob")
+    assert Membership.objects.filter(project=project, role=Role.ADMIN).get().user == alice
+
+
 def test_a_project_is_deleted_with_all_it_owns_but_not_while_something_runs(project: Project, alice: User) -> None:
     run = cast.run(project, by=alice)
     cast.write_journal(run, *map(cast.step, range(1, 200)))

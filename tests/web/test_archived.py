@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import pytest
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from experiments import services
 from experiments.errors import DomainError
-from experiments.models import Project, TrainingRun, User
+from experiments.mlflow import views as mlflow
+from experiments.models import (
+    DefinitionVersion,
+    Metric,
+    ModelAlias,
+    ModelDraft,
+    ModelVersion,
+    Project,
+    RunValue,
+    TrainingRun,
+    User,
+)
 from experiments.models.runs import LIVE
 from tests import cast
-from tests.web import api, test_api_permissions
+from tests.conftest import SentMessages
+from tests.web import api, test_api_permissions, wmla
+from tests.web import test_wmla_trainings as trained
 from tests.web.conftest import As
 from tests.web.seed import Seeded
-from tests.web.test_every_address import FORMS, MEMBERS, PUTS, WRITES, sample
+from tests.web.submitting import GEN_B, MAIN, part, run_of, submit, tar
+from tests.web.test_every_address import FORMS, MEMBERS, PUTS, WRITES, sample, version_of
+from tests.web.wmla import basic
 
 # What an admin does all the same: the project's settings; and what is one's own, or goes into another project.
 SETTINGS = {
@@ -122,3 +138,74 @@ def test_scripts_archive_it_too(studio: Seeded) -> None:
     assert (refused.status_code, "archived" in refused.json()["detail"]) == (403, True)
     assert script.send("PATCH", at, {"archived": False}).json()["archived_at"] is None
     assert script.post(f"/experiments/{studio.experiment.pk}/runs").status_code == 201
+
+
+NOTES = {
+    "runs/update": {"status": "FINISHED"},
+    "runs/log-metric": {"key": "loss", "value": 0.5, "timestamp": 1, "step": 1},
+    "runs/log-batch": {"metrics": [{"key": "loss", "value": 0.5, "timestamp": 1, "step": 1}]},
+    "runs/log-inputs": {"datasets": [{"dataset": {"name": "digits", "digest": "1"}}]},
+    "runs/log-parameter": {"key": "depth", "value": "4"},
+    "runs/set-tag": {"key": "verdict", "value": "keep"},
+    "runs/delete-tag": {"key": "verdict"},
+    "runs/create": {},
+    "model-versions/create": {"source": "x"},
+    "registered-models/alias": {"alias": "champion", "version": "1"},
+    "model-versions/set-tag": {"key": "data", "value": "2027", "version": "1"},
+}
+MAKES_A_PROJECT = {"experiments/create", "registered-models/create", "registered-models/get-latest-versions"}  # or finds, or reads
+
+
+def test_nothing_is_logged_to_it_by_mlflow(studio: Seeded) -> None:
+    model = version_of(studio).model
+    about = {"run_id": str(studio.completed.pk), "experiment_id": str(studio.digits.pk), "name": model.name}
+    writing = {name for name in mlflow.POSTS if not name.endswith("/search")} - MAKES_A_PROJECT
+    assert writing == set(NOTES), "say in this file what a new call writes"
+    archived(studio.digits)
+    client, headers = Client(), basic("alice")
+    before = written(studio)
+    for name, said in NOTES.items():
+        answer = client.post(f"/api/2.0/mlflow/{name}", {**about, **said}, content_type="application/json", headers=headers)
+        assert (answer.status_code, "archived" in answer.content.decode()) == (403, True), (name, answer.content)
+    alias = client.delete("/api/2.0/mlflow/registered-models/alias", {**about, "alias": "champion"}, "application/json", headers=headers)
+    file = client.put(f"/api/2.0/mlflow-artifacts/artifacts/runs/{studio.completed.pk}/a.txt", b"a", headers=headers)
+    assert (alias.status_code, file.status_code) == (403, 403), (alias.content, file.content)
+    assert written(studio) == before
+
+
+def written(studio: Seeded) -> list[object]:
+    """What MLflow's client could have changed."""
+    run = TrainingRun.objects.get(pk=studio.completed.pk)
+    rows = [each.objects.count() for each in (TrainingRun, Metric, RunValue, ModelVersion, ModelAlias)]
+    return [run.state, run.tags, ModelVersion.objects.values_list("tags", flat=True)[0], *rows]
+
+
+def test_nothing_is_submitted_to_it_or_taken_out_of_it_by_ibms_routes(alice: User, said: SentMessages) -> None:
+    script = wmla.of(alice)
+    submitted = [run_of(submit(script, GEN_B, part(tar({"resnet-wmla/elastic-main.py": MAIN})))) for _ in range(2)]
+    TrainingRun.objects.update(state="completed")
+    project = Project.objects.get()
+    trainings = trained.Client(script)
+    key = trained.defined(trainings, str(project.pk))
+    archived(project)
+    before = counted_drafts()
+    calls: list[tuple[str, str, object]] = [
+        ("post", f"{wmla.DL}/execs?args={GEN_B.replace(' ', '%20')}", part(tar({"resnet-wmla/elastic-main.py": MAIN}))),
+        ("delete", f"{wmla.DL}/execs/wmla-{submitted[0].pk}", None),
+    ]
+    for method, address, data in calls:
+        answer = script.call(method, address, data, Accept="application/json")
+        assert (answer.status_code, "archived" in answer.content.decode()) == (403, True), (address, answer.content)
+    assert script.call("delete", f"{wmla.DL}/execs").status_code == 204, "it takes all that may be taken, which is nothing"
+    v4 = "/ml/v4/model_definitions"
+    trainings.call("post", v4, {"name": "x", "space_id": str(project.pk), "command": "main.py"}, status=403)
+    trainings.call("put", f"{v4}/{key}/model", cast.zipped().getvalue(), kind="application/zip", status=403)
+    trainings.call("delete", f"{v4}/{key}", status=403)
+    trainings.call("post", "/ml/v4/trainings", trained.training(str(project.pk), key), status=403)
+    answer = script.call("delete", f"/ml/v4/trainings/wmla-{submitted[1].pk}?hard_delete=true")
+    assert answer.status_code == 403, answer.content
+    assert counted_drafts() == before
+
+
+def counted_drafts() -> tuple[int, ...]:
+    return (*test_api_permissions.counted(), ModelDraft.objects.count(), DefinitionVersion.objects.count())
