@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.models import Session
+from django.db.models import F
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
@@ -40,6 +41,13 @@ def give_password(username: str, *, staff: bool = False, create: bool = True) ->
     notify.changed("cluster", "nodes")  # with a second person some machines refuse what is new (see `isolation`)
     notify.nudge_schedule()
     return password
+
+
+def end_logins(person: User) -> None:
+    """In all browsers, and the tokens that IBM's routes have given; API tokens stay. `person` is good for a new login after it."""
+    User.objects.filter(pk=person.pk).update(logins_ended=F("logins_ended") + 1)
+    person.refresh_from_db(fields=["logins_ended"])
+    notify.access_changed(person.pk)
 
 
 Login = str | int  # the key of a session, or the number of an API token

@@ -87,6 +87,15 @@ def close_person(request: HttpRequest, account: int, body: Close) -> Person:
     return _whole(found)
 
 
+@router.post("/people/{int:account}/log-out", response=Person)
+def log_person_out(request: HttpRequest, account: int) -> Person:
+    """In all browsers; with them the tokens end that IBM's routes have given. API tokens stay."""
+    user = person(request)
+    found = selected.person(user, account)
+    services.log_out(found, by=user)
+    return _whole(found)
+
+
 def _whole(found: User) -> Person:
     shown = _response(selected.people().get(pk=found.pk))
     shown.only_admin_of = [project.name for project in selected.account(found).alone]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,7 +35,19 @@ class User(AbstractUser):
     notification_choices = models.JSONField(default=dict, blank=True)  # kind -> ["page", "mail"]; the usual ones where it says nothing
     confirmed_email = models.CharField(max_length=254, blank=True)  # its owner has opened the link that was sent there; others get nothing
     shortcuts = models.BooleanField(default=True)  # single keys do something; those who dictate or mistype switch them off
+    logins_ended = models.PositiveIntegerField(default=0, db_default=0)  # how often all logins were ended at once: it is part of each
     permit: Permit | None = None  # of the token by which they ask just now; not stored
+
+    def get_session_auth_hash(self) -> str:
+        """As Django has it, of the password; another one after all logins were ended."""
+        return self._as_of_now(super().get_session_auth_hash())
+
+    def get_session_auth_fallback_hash(self) -> Iterator[str]:
+        """The same under keys that were in use before."""
+        return map(self._as_of_now, super().get_session_auth_fallback_hash())
+
+    def _as_of_now(self, by_password: str) -> str:
+        return by_password if self.logins_ended == 0 else f"{by_password}:{self.logins_ended}"
 
     @property
     def administers(self) -> bool:

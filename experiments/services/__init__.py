@@ -62,7 +62,7 @@ from experiments.services.named_environments import (
 )
 from experiments.services.notifications import add_webhook, choose_notifications, delete_webhook, mark_read, try_webhook
 from experiments.services.packages import add_package, missing_package
-from experiments.services.people import close_account, give_new_password, hand_over, make_person, open_account, set_administrator
+from experiments.services.people import close_account, give_new_password, hand_over, log_out, make_person, open_account, set_administrator
 from experiments.services.prices import set_prices
 from experiments.services.projects import (
     add_member,
@@ -170,6 +170,7 @@ __all__ = [
     "keep_files",
     "link_identity",
     "log_in_by",
+    "log_out",
     "make_person",
     "make_sample",
     "mark_read",

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from django.db import IntegrityError, transaction
 
+from experiments.accounts import passwords
 from experiments.accounts.identities import Claims, account_name
 from experiments.django_validation import as_domain_error
 from experiments.errors import DomainError
@@ -96,6 +97,7 @@ def unlink_identity(person: User, issuer: str, *, by: User, provider: str, now: 
         if not gone:
             raise DomainError(f"The account of {user.username} is not linked to that.")
         if by.pk != user.pk:
+            passwords.end_logins(user)  # whoever it was is in there
             note(by, [f"unlinked the account of {user.username} from {issuer}"], reason="", now=now)
     checks.audit(by, "unlinks the account of %s from %s", person.username, issuer)
 

@@ -47,6 +47,14 @@ def give_new_password(person: User, *, by: User, reason: str = "", now: dt.datet
     return password
 
 
+def log_out(person: User, *, by: User, reason: str = "", now: dt.datetime | None = None) -> None:
+    """In all browsers. For somebody whose machine was lost or stolen; API tokens are ended by themselves."""
+    with transaction.atomic():
+        _still(by)
+        passwords.end_logins(person)
+        note(by, [f"logged {person.username} out everywhere"], reason=reason, now=now)
+
+
 def set_administrator(person: User, *, by: User, administers: bool, reason: str = "", now: dt.datetime | None = None) -> User:
     """Whether the person administers the cluster. One administrator stays."""
     with transaction.atomic():

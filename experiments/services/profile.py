@@ -1,14 +1,22 @@
-"""Verbs on what people set for themselves: how the pages look and what single keys do."""
+"""Verbs on what people set for themselves: how the pages look, what single keys do, and the end of their logins."""
 
 from __future__ import annotations
 
+from experiments.accounts import passwords
 from experiments.models import User
+from experiments.services import checks
 
 
 def choose_shortcuts(person: User, *, on: bool) -> None:
     """Whether single keys do something."""
     person.shortcuts = on
     person.save(update_fields=["shortcuts"])
+
+
+def log_out_everywhere(person: User) -> None:
+    """In all browsers; whoever wants to stay logged in here logs in anew with `person`, as it is after this."""
+    passwords.end_logins(person)
+    checks.audit(person, "logs out everywhere")
 
 
 def choose_theme(person: User, *, theme: str) -> None:

@@ -15,6 +15,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_POST
@@ -25,7 +26,7 @@ from experiments.forms.common import ThemeForm
 from experiments.forms.wording import Form
 from experiments.live import notify
 from experiments.models import Identity, Project, User
-from experiments.services.profile import choose_shortcuts, choose_theme
+from experiments.services.profile import choose_shortcuts, choose_theme, log_out_everywhere
 from experiments.views.responses import back, done, page, person
 
 SHORTCUTS = (
@@ -165,6 +166,14 @@ def profile(request: HttpRequest) -> HttpResponse:
         "link_form": LinkForm(user),
     }
     return page(request, "accounts/profile.html", context)
+
+
+@require_POST
+def log_out_elsewhere(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    log_out_everywhere(user)
+    update_session_auth_hash(request, user)
+    return done(request, "All other browsers are logged out.", to=reverse("profile"))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -53,6 +53,15 @@ def give_password(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+def log_out(request: HttpRequest, pk: int) -> HttpResponse:
+    user = person(request)
+    found, to = people.person(user, pk), reverse("person", args=[pk])
+    gone = found == user  # of their own logins this one ends, too
+    said = f"{found.username} is logged out everywhere."
+    return act(request, lambda: services.log_out(found, by=user), said=said, to=reverse("login") if gone else to, back=to)
+
+
+@require_POST
 def reopen(request: HttpRequest, pk: int) -> HttpResponse:
     return _with_password(request, pk, services.open_account)
 

@@ -42,6 +42,7 @@ WRITERS = {
     "services.reruns": "JournalCursor TrainingRun",
     "accounts.api_tokens": "ApiToken",
     "accounts.logins": "LoginFailure",
+    "accounts.passwords": "User",
     "cluster.environments": "Environment EnvironmentBuild TrainingRun",
     "cluster.endings": "TrainingRun",
     "cluster.fleet": "Node Slot TrainingRun",

@@ -46,6 +46,7 @@ CLUSTER_ADMINS = {
     ("POST", "/nodes/{name}/slots/{slot}/back"), ("PATCH", "/nodes/{name}"), ("POST", "/nodes"),
     ("GET", "/environments"),
     ("GET", "/people"), ("POST", "/people"), ("GET", "/people/{account}"), ("POST", "/people/{account}/close"),
+    ("POST", "/people/{account}/log-out"),
     ("GET", "/store"),
     ("GET", "/pilot-pools"), ("POST", "/pilot-pools"), ("GET", "/pilot-pools/{pool}"), ("PATCH", "/pilot-pools/{pool}"),
     ("DELETE", "/pilot-pools/{pool}"), ("POST", "/pilot-pools/{pool}/preview"),
@@ -87,6 +88,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/pilot-pools"): {"name": "cpu", "slots": 2, "most": 1},
     ("POST", "/people"): {"username": "eve"},
     ("POST", "/people/{account}/close"): {},
+    ("POST", "/people/{account}/log-out"): {},
 }
 NOTHING_THERE = (  # in what is seeded
     "/runs/{run}/files/{path}", "/runs/{run}/previews/{path}", "/runs/{run}/media/shown", "/runs/{run}/media/picture",

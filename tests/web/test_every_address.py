@@ -23,6 +23,7 @@ EVERYBODY = {
     "compared_series",
     "logout",
     "profile",
+    "log_out_elsewhere",
     "link_identity",
     "unlink_identity",
     "tokens",
@@ -60,7 +61,7 @@ PRIVATE = {
 }  # fmt: skip  # to one person: of anybody else's there is none
 CLUSTER_ADMINS = {
     "environments", "set_prices", "node_drain", "node_lost", "node_remove", "node_rename", "slot_drain", "slot_back", "new_node",
-    "people", "person", "person_password", "close_person", "open_person", "person_administrator", "person_unlink",
+    "people", "person", "person_password", "log_person_out", "close_person", "open_person", "person_administrator", "person_unlink",
     "hand_over", "store", "pilots", "pilot_pool", "preview_pilot_pool", "delete_pilot_pool",
     "preview_sharing", "preview_drain",
     "new_named_environment", "change_named_environment", "renew_named_environment", "build_named_environment",
@@ -102,7 +103,7 @@ WRITES = {
     "begin_import", "finish_import", "drop_import",
     "delete_trigger", "take_over_trigger",
     "selected_project_runs", "save_view", "delete_view",
-    "end_token", "end_tokens", "link_identity", "unlink_identity",
+    "end_token", "end_tokens", "log_out_elsewhere", "link_identity", "unlink_identity",
     "logout", "theme", "sample", "notification", "read_notifications", "add_webhook", "delete_webhook", "try_webhook",
     "member_role", "member_remove", "delete_project", "archive_project", "take_back_project",
     "update_definition", "delete_definition", "run_experiment",
@@ -115,7 +116,7 @@ WRITES = {
     "watch_metric", "watch_experiment", "drop_watch", "drop_experiment_watch",
     "update_model", "delete_model", "drop_alias", "update_model_version", "set_alias", "delete_model_version",
     "slot_drain", "slot_back", "node_rename", "delete_pilot_pool",
-    "person_password", "close_person", "open_person", "person_administrator", "person_unlink",
+    "person_password", "log_person_out", "close_person", "open_person", "person_administrator", "person_unlink",
     "hand_over", "begin_upload", "finish_upload", "drop_upload", "update_data", "delete_data",
 }  # fmt: skip  # POST only
 PUTS = {"upload_piece", "import_piece"}

@@ -178,10 +178,12 @@ def test_who_has_no_password_keeps_the_way_in(erins: Provider, dora: User, as_: 
     page = admin.get(reverse("person", args=[erin.pk])).content.decode()
     assert "Example SSO" in page
     assert "as <bdi>erin</bdi>" in page
+    assert client.post(reverse("person_unlink", args=[erin.pk]), sent).status_code == 403
     page = admin.post(reverse("person_unlink", args=[erin.pk]), sent, follow=True).content.decode()
     assert "nothing: give a password" in page
     assert "unlinked the account of erin" in ClusterChange.objects.latest("pk").text
-    assert client.post(reverse("person_unlink", args=[erin.pk]), sent).status_code == 403
+    assert client.get(reverse("profile")).status_code == 302, "whoever it was is logged out"
+    assert "is not linked to that" in admin.post(reverse("person_unlink", args=[erin.pk]), sent, follow=True).content.decode()
 
 
 LIES: dict[str, dict[str, Any]] = {

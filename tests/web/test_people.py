@@ -9,8 +9,10 @@ from django.test import Client
 from django.urls import reverse
 
 from experiments import services
-from experiments.models import Role, User
-from tests.web import api
+from experiments.accounts import passwords
+from experiments.models import ClusterChange, Role, User
+from tests import cast
+from tests.web import api, wmla
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
@@ -110,3 +112,32 @@ def test_scripts_of_administrators_let_people_in_and_out_but_take_no_account_ove
     assert not closed["open"]
     assert [each["username"] for each in dora.get("/people?q=eri").json()["items"]] == ["erin"]
     assert api.of(studio.alice, "write").get("/people").status_code == 403
+
+
+def test_one_logs_out_all_browsers_but_the_one_that_asks(studio: Seeded, as_: As) -> None:
+    here, there, bob = as_(studio.alice), as_(studio.alice), as_(studio.bob)
+    script, token = wmla.of(studio.alice), api.of(studio.alice)
+    assert "All other browsers are logged out." in here.post(reverse("log_out_elsewhere"), follow=True).content.decode()
+    assert here.get(reverse("profile")).status_code == 200
+    assert there.get(reverse("profile")).status_code == 302
+    assert script.get(f"{wmla.DL}/conf").status_code == 401
+    assert token.get("/me").status_code == 200
+    assert bob.get(reverse("profile")).status_code == 200
+    here.post(reverse("log_out_elsewhere"))
+    assert here.get(reverse("profile")).status_code == 200
+    assert Client().post(reverse("login"), {"username": "alice", "password": cast.PASSWORD}).status_code == 302, "the password is good"
+
+
+def test_an_administrator_logs_somebody_out_everywhere(studio: Seeded, as_: As) -> None:
+    bob, dora, session = as_(studio.bob), as_(studio.dora), as_(studio.bob).session.session_key
+    assert passwords.logged_in([session])
+    page = dora.post(address(studio.bob, "log_person_out"), follow=True).content.decode()
+    assert "bob is logged out everywhere." in page
+    assert bob.get(reverse("profile")).status_code == 302
+    assert not passwords.logged_in([session]), "nor does a page that is open hear more"
+    assert "dora logged bob out everywhere" in ClusterChange.objects.latest("pk").text
+    again = as_(studio.bob)
+    assert api.of(studio.dora, "admin").post(f"/people/{studio.bob.pk}/log-out").json()["open"] is True
+    assert again.get(reverse("profile")).status_code == 302
+    assert dora.post(address(studio.dora, "log_person_out")).url == reverse("login")
+    assert dora.get(reverse("profile")).status_code == 302
