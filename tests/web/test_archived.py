@@ -72,6 +72,14 @@ def test_it_leaves_the_list_and_is_found_in_the_archive(alice: User, bob: User, 
     assert "archived project" not in client.get(at).content.decode()
 
 
+def test_what_the_search_finds_in_it_is_marked(studio: Seeded, as_: As) -> None:
+    client, at = as_(studio.alice), reverse("search")
+    words = (studio.digits.name, studio.experiment.name, studio.version.definition.name, str(studio.completed.pk))
+    assert not [word for word in words if ">archived<" in client.get(at, {"q": word}).content.decode()]
+    archived(studio.digits)
+    assert not [word for word in words if ">archived<" not in client.get(at, {"q": word}).content.decode()]
+
+
 def test_nothing_in_it_is_written_or_run_whatever_the_address(studio: Seeded, as_: As) -> None:
     before = TrainingRun.objects.count()
     addresses = {name: sample(name, studio) for name in MEMBERS & (WRITES | FORMS) - SETTINGS - ONES_OWN}

@@ -286,6 +286,14 @@ def test_a_provider_that_is_not_what_the_setting_says_is_not_asked(metadata: Any
     assert person(log_in(erins)) == "erin", "it is asked anew the next time"
 
 
+def test_an_issuer_may_end_with_a_slash(erins: Provider) -> None:
+    """As Auth0's do."""
+    erins.metadata, erins.changes = {"issuer": f"{erins.address}/"}, {"iss": f"{erins.address}/"}
+    assert person(log_in(erins)) == "erin"
+    erins.changes = {}
+    assert "cannot be used" in log_in(erins).content.decode()
+
+
 def test_a_provider_that_cannot_be_reached_leaves_the_password(alice: User, settings: Any) -> None:
     settings.EDT_OIDC_ISSUER, settings.EDT_OIDC_CLIENT_ID = "http://127.0.0.1:9", CLIENT
     client = Client()
