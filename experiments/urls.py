@@ -63,6 +63,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", projects.home, name="home"),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
+    path("metrics", health.metrics, name="metrics"),
     path("login/", accounts.log_in, name="login"),
     path("login/oidc/", oidc.begin, name="oidc_login"),
     path("login/oidc/callback/", oidc.callback, name="oidc_callback"),

@@ -47,6 +47,7 @@ EDT_MAX_DATA_BYTES = env.int("EDT_MAX_DATA_BYTES", default=64 << 30)  # of a dat
 EDT_MAX_DATA_ENTRIES = env.int("EDT_MAX_DATA_ENTRIES", default=500_000)
 EDT_MAX_PROJECT_BYTES = env.int("EDT_MAX_PROJECT_BYTES", default=256 << 30)  # of the archive of a project that is imported
 
+EDT_METRICS_TOKEN = env.str("EDT_METRICS_TOKEN", default="").strip()  # by which Prometheus reads /metrics; empty: nobody does
 EDT_API_RATE = env.int("EDT_API_RATE", default=1200)  # requests a minute of one token
 EDT_MAX_RUN_POINTS = env.int("EDT_MAX_RUN_POINTS", default=20_000_000)  # of all its curves together
 EDT_MAX_JOURNAL_BYTES = env.int("EDT_MAX_JOURNAL_BYTES", default=8 << 30)

@@ -1,16 +1,23 @@
-"""For load balancers, containers and monitoring: whether the web process lives, and whether it can serve pages. No login, no session."""
+"""For load balancers, containers and monitoring: whether the web process lives, whether it can serve pages, and how the cluster stands. No
+login, no session.
+"""
 
 from __future__ import annotations
 
 import logging
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
 from django.db import connection
 from django.db.utils import Error as DatabaseError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+
+from experiments.selectors import measures
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +39,23 @@ def ready(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     if missing:
         return HttpResponse("".join(f"the {name} does not answer\n" for name in missing), content_type="text/plain", status=503)
     return HttpResponse("ready\n", content_type="text/plain")
+
+
+@login_not_required
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """For Prometheus, by a token of its own: it is neither anybody's account nor everybody's to read."""
+    if not settings.EDT_METRICS_TOKEN:
+        raise Http404("Set EDT_METRICS_TOKEN to have figures for Prometheus here.")
+    kind, _, said = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not constant_time_compare(said.strip(), settings.EDT_METRICS_TOKEN):
+        refusal = HttpResponse("Authorization: Bearer, with EDT_METRICS_TOKEN.\n", content_type="text/plain", status=401)
+        refusal["WWW-Authenticate"] = "Bearer"
+        return refusal
+    from experiments.ops import prometheus  # a library that nobody else needs
+
+    return HttpResponse(prometheus.exposition(measures.measures(now=timezone.now())), content_type=prometheus.CONTENT_TYPE)
 
 
 def _database() -> bool:

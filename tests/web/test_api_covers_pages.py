@@ -108,6 +108,7 @@ WITHOUT = {
     "trigger": "is called by machines as it is",
     "healthz": "is called by machines as it is",
     "readyz": "is called by machines as it is",
+    "metrics": "is called by machines as it is",
     "dlicmd": "is an interface of its own",
     "rest_openapi": "is an interface of its own",
 }

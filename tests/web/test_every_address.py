@@ -16,7 +16,7 @@ from experiments.services import comments, imports
 from tests.web.conftest import As
 from tests.web.seed import Seeded
 
-PUBLIC = {"login", "oidc_login", "oidc_callback", "trigger", "healthz", "readyz", "dlicmd", "rest_openapi"}
+PUBLIC = {"login", "oidc_login", "oidc_callback", "trigger", "healthz", "readyz", "metrics", "dlicmd", "rest_openapi"}
 EVERYBODY = {
     "home",
     "compare_runs",
