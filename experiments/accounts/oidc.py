@@ -22,6 +22,7 @@ from experiments.errors import DomainError
 CLIENT = "studio"  # what Authlib calls what it keeps in sessions
 TIMEOUT_S = 10.0
 METADATA_S = 3600
+MOST_BEGUN = 10  # log-ins that a browser has begun and not finished
 BEGAN_S = 3600  # between a log-in's beginning and its end
 # Those that are signed with a key of which we know the public half. "none" is no signature, and HS256 one by the client's secret.
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"})
@@ -52,10 +53,18 @@ def begin(request: HttpRequest, purpose: Purpose, *, callback: str) -> str:
         made = client.create_authorization_url(callback)
     except Exception as error:
         raise _failed(error) from error
+    _forget_oldest(request)
     if not request.user.is_authenticated:
         request.session.set_expiry(BEGAN_S)  # a session of nobody need not stay for weeks
     client.save_authorize_data(request, redirect_uri=callback, purpose=asdict(purpose), began=time.time(), **made)
     return str(made["url"])
+
+
+def _forget_oldest(request: HttpRequest) -> None:
+    """Who begins again and again, in many tabs or by a script, has a session of a size all the same."""
+    begun = [name for name in request.session.keys() if name.startswith(f"_state_{CLIENT}_")]  # noqa: SIM118  (it cannot be walked through)
+    for name in sorted(begun, key=lambda name: float(request.session[name]["exp"]))[: -(MOST_BEGUN - 1)]:
+        del request.session[name]
 
 
 def purpose_of(request: HttpRequest) -> Purpose | None:

@@ -122,6 +122,7 @@ class LogIn(LoginView):
         return super().get_context_data(provider=provider, next_query=urlencode({"next": self.get_redirect_url()}), **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        self.request.session.set_expiry(None)  # one by single sign-on may have begun in it, which ends soon
         response = super().form_valid(form)
         name, secure = form.get_user().get_username(), settings.SESSION_COOKIE_SECURE
         if not logins.known_browser(self.request.COOKIES.get(logins.COOKIE, ""), name):
