@@ -1,4 +1,5 @@
-"""Settings of the studio. Everything that a deployment may change is an environment variable starting with EDT_, or DATABASE_URL.
+"""Settings of the studio. Everything that a deployment may change is an environment variable starting with EDT_, or DATABASE_URL, or a
+file that is named by one of these with _FILE at its end.
 
 EDT_HOME holds all data (database, code, runs, keys); everything else has a working default: SQLite, an embedded Valkey on a Unix socket.
 """
@@ -12,9 +13,10 @@ import environ
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from webapp.environment import Env
 from webapp.home import allowed_hosts, broker_urls, folder, prepare, secret
 
-env = environ.Env()
+env = Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
 EDT_HOME = folder(env.str("EDT_HOME", default=""), project=BASE_DIR)
 prepare(EDT_HOME)
@@ -28,7 +30,7 @@ EDT_RAY_TOKEN = env.str("EDT_RAY_TOKEN", default="").strip()  # that Ray's own c
 # Kubernetes, whose cluster lends machines: its API server (empty: the studio's own cluster, where the studio is a pod), who asks, where
 # pilots are, and what they are made of. EDT_KUBERNETES_POD: a file with what of its spec is otherwise, as JSON.
 EDT_KUBERNETES_ADDRESS = env.str("EDT_KUBERNETES_ADDRESS", default="").strip().rstrip("/")
-EDT_KUBERNETES_TOKEN = env.str("EDT_KUBERNETES_TOKEN", default="").strip()
+EDT_KUBERNETES_TOKEN = environ.Env().str("EDT_KUBERNETES_TOKEN", default="").strip()  # the file is read anew at each call
 EDT_KUBERNETES_TOKEN_FILE = env.str("EDT_KUBERNETES_TOKEN_FILE", default="")
 EDT_KUBERNETES_CA = env.str("EDT_KUBERNETES_CA", default="")
 EDT_KUBERNETES_NAMESPACE = env.str("EDT_KUBERNETES_NAMESPACE", default="").strip()
@@ -157,7 +159,8 @@ else:
     DATABASES["default"]["OPTIONS"] = POSTGRESQL_OPTIONS | DATABASES["default"].get("OPTIONS", {})
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, env.str("EDT_REDIS_URL", default=""))
+EDT_REDIS_URL = env.str("EDT_REDIS_URL", default="")
+BROKER_URL, REDIS_URL = broker_urls(EDT_HOME, EDT_REDIS_URL)
 CHANNEL_LAYERS = {"default": {"BACKEND": "experiments.live.page_layer.PageLayer", "CONFIG": {"host": REDIS_URL, "prefix": "edt"}}}
 # It holds nothing but which tasks wait to begin. As JSON: what is pickled would run here for whoever can write to the server. One that does
 # not answer is not waited for (redis-py would try for many seconds).

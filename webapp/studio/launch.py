@@ -76,7 +76,7 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
 
 
 def _supervisor(home: Path, options: Options, *, listener: socket.socket) -> Supervisor:
-    own_broker = not os.environ.get("EDT_REDIS_URL")
+    own_broker = not settings.EDT_REDIS_URL
     if own_broker:
         broker.make_socket_folder(home)
     else:

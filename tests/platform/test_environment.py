@@ -1,0 +1,51 @@
+"""Secrets in files: read in place of the variables that they are called after, as the studio is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENT = (REPOSITORY / "docs/operations.md").read_text().partition("Secrets may stand in files")[2].partition("\n\n")[0]
+SECRETS = {
+    "DATABASE_URL": "postgres://edt:word@db.example.org/edt",
+    "EDT_REDIS_URL": "redis://:word@redis.example.org:6379/2",
+    "EDT_EMAIL_URL": "smtp+tls://user:word@mail.example.org:587",
+    "EDT_OIDC_CLIENT_SECRET": "of the provider",
+    "EDT_METRICS_TOKEN": "of the monitoring",
+    "EDT_RAY_TOKEN": "of ray",
+}
+WORDS = (
+    "import json; from django.conf import settings as s; d = s.DATABASES['default'];"
+    "print(json.dumps([d['PASSWORD'], s.REDIS_URL, s.EMAIL_HOST_PASSWORD, s.EDT_OIDC_CLIENT_SECRET, s.EDT_METRICS_TOKEN, s.EDT_RAY_TOKEN]))"
+)
+
+
+def settings(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("EDT_", "DATABASE_"))}
+    return subprocess.run(
+        [sys.executable, "manage.py", "shell", "--no-imports", "-c", WORDS],
+        env=usual | {"EDT_HOME": str(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "webapp.settings"} | environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_stands_in_a_file_counts_and_not_the_end_of_its_line(tmp_path: Path) -> None:
+    assert {f"{name}_FILE" for name in SECRETS} == set(re.findall(r"\w+_FILE", DOCUMENT))
+    for name, value in SECRETS.items():
+        (tmp_path / name).write_text(f"{value}\n")
+    done = settings(tmp_path, EDT_METRICS_TOKEN="another", **{f"{name}_FILE": str(tmp_path / name) for name in SECRETS})
+    wanted = ["word", "redis://:word@redis.example.org:6379/3", "word", "of the provider", "of the monitoring", "of ray"]
+    assert json.loads(done.stdout) == wanted, done.stderr
+
+
+def test_a_file_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
+    done = settings(tmp_path, EDT_METRICS_TOKEN_FILE="/run/secrets/nowhere")
+    assert done.returncode == 2
+    assert done.stderr == "EDT_METRICS_TOKEN_FILE (/run/secrets/nowhere) cannot be read: No such file or directory.\n"
