@@ -52,6 +52,8 @@ def _new_account(claims: Claims, *, allowed: bool, provider: str, now: dt.dateti
     if not name:
         raise DomainError(f"{provider} says no name of you that an account can have: ask an administrator to set EDT_OIDC_USERNAME_CLAIM.")
     if (before := User.objects.filter(username__iexact=name).first()) is not None:
+        if Identity.objects.filter(issuer=claims.issuer, subject=claims.subject).exists():
+            raise _Overtaken  # they were not there a moment ago
         raise DomainError(
             f"There is an account {before.username} here already. If it is yours, log in with its password and link it to {provider} on "
             "your profile; else ask an administrator."
@@ -102,12 +104,16 @@ def unlink_identity(person: User, issuer: str, *, by: User, provider: str, now: 
     checks.audit(by, "unlinks the account of %s from %s", person.username, issuer)
 
 
+class _Overtaken(Exception):
+    """Somebody has just done the same."""
+
+
 def _settled(do: Callable[[], T]) -> T:
     """In a transaction; where somebody was quicker with the same, once more, seeing what they have done."""
     try:
         with transaction.atomic():
             return do()
-    except IntegrityError:
+    except (IntegrityError, _Overtaken):
         with transaction.atomic():
             return do()
 
