@@ -16,6 +16,8 @@ class _Files(FileAwareMapping):
             value = str(super().__getitem__(name))
         except OSError as error:
             raise HomeUnusable(f"{name}_FILE ({error.filename}) cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise HomeUnusable(f"{name}_FILE names a file that is no text in UTF-8.") from None
         return value.strip() if self.env.get(f"{name}_FILE") else value  # editors and `echo` end a file with a line
 
 

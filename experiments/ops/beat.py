@@ -21,6 +21,7 @@ from experiments.ops import clock
 from experiments.ops.loops import Loop
 
 QUEUE = "control"
+CLOCK = "beat"  # the lease of the one that sends
 TURN_S = 1.0
 LEASE_S = 5.0  # within which and a turn another takes over; one that was only slow harms nobody, for every task may come twice
 RENEWED_S = 3.0  # so long before its end a lease is renewed: a write every two seconds
@@ -41,6 +42,11 @@ def hold(name: str, *, holder: str, now: dt.datetime) -> bool:
     return Lease.objects.filter(mine_or_over, name=name).update(holder=holder, until=until) == 1
 
 
+def is_held(name: str, *, now: dt.datetime) -> bool:
+    """Whether somebody has the lease of that name, by the same measure."""
+    return Lease.objects.filter(name=name, until__gt=now, until__lte=now + dt.timedelta(seconds=LEASE_S)).exists()
+
+
 class Beat(Loop):
     """Sends each entry of `schedule` (as Celery's beat has it: task, seconds, options) through `send` whenever it is due."""
 
@@ -56,7 +62,7 @@ class Beat(Loop):
 
     def send_due(self, now: float) -> list[str]:
         """`now` is monotonic. The names of the entries that were sent. A turn that comes late sends once, not as often as it missed."""
-        if not hold("beat", holder=self.holder, now=clock.now()):
+        if not hold(CLOCK, holder=self.holder, now=clock.now()):
             return []
         due = [name for name in self.schedule if now >= self._due[name]]
         for name in due:

@@ -12,10 +12,10 @@ from django.conf import settings
 from django.db.models import Count, Min
 
 from experiments.cluster.snapshot import is_silent
-from experiments.models import Delivery, Grant, Lease, Node, RunState, Slot, TrainingRun
+from experiments.models import Delivery, Grant, Node, RunState, Slot, TrainingRun
+from experiments.ops import beat
 from experiments.selectors import latest_utilization
 
-CLOCK = "beat"  # the lease of the one that sends what is due (experiments.ops.beat)
 SlotKey = tuple[str, str, str]  # node, device, state
 
 
@@ -50,40 +50,43 @@ class Measures:
 
 
 def measures(*, now: dt.datetime) -> Measures:
-    nodes = {node.pk: node for node in Node.objects.filter(removed_at=None).order_by("name")}
-    slots = list(Slot.objects.filter(node__in=nodes, retired=False).order_by("node__name", "device", "index"))
-    held = {grant.slot_id: grant for grant in Grant.objects.filter(released_at=None, slot__in=[slot.pk for slot in slots])}
+    slots = list(Slot.objects.filter(node__removed_at=None, retired=False).select_related("node"))
+    held = {grant.slot_id: grant for grant in Grant.objects.filter(released_at=None)}
     due = Delivery.objects.filter(done_at=None, next_at__lte=now).aggregate(count=Count("pk"), oldest=Min("next_at"))
     queued = TrainingRun.objects.filter(state=RunState.QUEUED, paused=False).aggregate(oldest=Min("submitted_at"))
     disk = shutil.disk_usage(settings.EDT_HOME)
     return Measures(
-        nodes=[NodeMeasures(node.name, not is_silent(node, now), node.draining, bool(node.storage_problem)) for node in nodes.values()],
-        slots=Counter((nodes[slot.node_id].name, slot.device, _state(slot, nodes[slot.node_id], held)) for slot in slots),
-        busy=_busy(slots, nodes, held, now),
+        nodes=[_of_node(node, now) for node in Node.objects.filter(removed_at=None).order_by("name")],
+        slots=Counter((slot.node.name, slot.device, _state(slot, held)) for slot in slots),
+        busy=_busy(slots, held, now),
         runs=dict.fromkeys(RunState.values, 0) | dict(TrainingRun.objects.order_by().values_list("state").annotate(Count("pk"))),
         queued_s=_seconds_since(queued["oldest"], now),
         deliveries=due["count"],
         delivery_s=_seconds_since(due["oldest"], now),
         disk_free=disk.free,
         disk_size=disk.total,
-        clock=Lease.objects.filter(name=CLOCK, until__gt=now).exists(),
+        clock=beat.is_held(beat.CLOCK, now=now),
     )
 
 
-def _state(slot: Slot, node: Node, held: Mapping[int, Grant]) -> str:
+def _of_node(node: Node, now: dt.datetime) -> NodeMeasures:
+    return NodeMeasures(node.name, not is_silent(node, now), node.draining, bool(node.storage_problem))
+
+
+def _state(slot: Slot, held: Mapping[int, Grant]) -> str:
     if slot.pk in held:
         return "held"
     if slot.out_reason:
         return "out_of_service"
-    return "draining" if slot.draining or node.draining else "free"
+    return "draining" if slot.draining or slot.node.draining else "free"
 
 
-def _busy(slots: list[Slot], nodes: Mapping[int, Node], held: Mapping[int, Grant], now: dt.datetime) -> dict[tuple[str, str], float]:
+def _busy(slots: list[Slot], held: Mapping[int, Grant], now: dt.datetime) -> dict[tuple[str, str], float]:
     known = latest_utilization.of_grants(held, now=now)
     shares: dict[tuple[str, str], list[float]] = defaultdict(list)
     for slot in slots:
         if slot.pk in known and (share := known[slot.pk].share) is not None:
-            shares[nodes[slot.node_id].name, slot.device].append(share)
+            shares[slot.node.name, slot.device].append(share)
     return {where: sum(some) / len(some) for where, some in shares.items()}
 
 

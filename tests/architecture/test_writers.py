@@ -73,6 +73,7 @@ WRITERS = {
 
 # Of the modules that write, what selectors may use: limits, and functions that only read.
 READERS_OF_WRITERS = {
+    "ops.beat": "CLOCK is_held",
     "cluster.utilization": "Counted Entry by_slot entries interval_s part since",
     "files.bundles": "BundleRefused entry zip_path",
     "files.diskuse": "spelled",

@@ -45,7 +45,10 @@ def test_what_stands_in_a_file_counts_and_not_the_end_of_its_line(tmp_path: Path
     assert json.loads(done.stdout) == wanted, done.stderr
 
 
-def test_a_file_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(b"\xff\xfe\x00")
+    done = settings(tmp_path, EDT_METRICS_TOKEN_FILE=str(tmp_path / "noise"))
+    assert (done.returncode, done.stderr) == (2, "EDT_METRICS_TOKEN_FILE names a file that is no text in UTF-8.\n")
     done = settings(tmp_path, EDT_METRICS_TOKEN_FILE="/run/secrets/nowhere")
     assert done.returncode == 2
     assert done.stderr == "EDT_METRICS_TOKEN_FILE (/run/secrets/nowhere) cannot be read: No such file or directory.\n"

@@ -93,6 +93,8 @@ def test_a_misspelt_object_would_be_noticed(tmp_path: Path) -> None:
         (["--set-string", "pilots.enabled=yes"], "/pilots/enabled"),
         (["--set-json", "pilots.pod=[]"], "/pilots/pod"),
         (["--set", "studio.settings.EDT_KUBERNETES_TOKEN=secret"], "EDT_KUBERNETES_TOKEN"),
+        (["--set", "studio.settings.EDT_OIDC_CLIENT_SECRET=secret"], "EDT_OIDC_CLIENT_SECRET"),
+        (["--set", "studio.settings.EDT_METRICS_TOKEN=secret"], "EDT_METRICS_TOKEN"),
         (["--set", "studio.settings.DATABASE_URL=postgres://a:b@c/d"], "DATABASE_URL"),
         (["--set", "connections.secretName="], "/connections/secretName"),
     ],
