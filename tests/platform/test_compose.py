@@ -94,7 +94,7 @@ def test_every_variable_stands_in_the_example_and_none_is_there_for_nothing() ->
 
 
 def test_what_says_where_machines_are_lent_reaches_the_studio_and_has_the_same_defaults(compose: dict[str, Any]) -> None:
-    named = re.findall(r'env\.str\("(EDT_(?:PILOT|RAY|KUBERNETES)_[A-Z_]+)"', (REPOSITORY / "webapp" / "settings.py").read_text())
+    named = re.findall(r'(?i:env\W*)\.str\("(EDT_(?:PILOT|RAY|KUBERNETES)_[A-Z_]+)"', (REPOSITORY / "webapp" / "settings.py").read_text())
     assert len(named) == 13
     example = dict(re.findall(r"^([A-Z_]+)=(.*)$", (REPOSITORY / ".env.example").read_text(), flags=re.M))
     for service in ("web", "control"):
