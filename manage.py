@@ -14,14 +14,14 @@ def main() -> None:
         sys.exit("Django is not installed for this Python: run `make up`, or use .venv/bin/python.")
     from training_runtime.errors import RootlessUnavailable
     from training_runtime.host import rootless
-    from webapp.home import HomeUnusable, folder
+    from webapp.home import SettingUnusable, folder
 
     try:
         rootless.enter(
             folder(os.environ.get("EDT_HOME", ""), project=Path(__file__).resolve().parent), os.environ.get(rootless.SETTING, "")
         )
         execute_from_command_line(sys.argv)
-    except (HomeUnusable, RootlessUnavailable) as error:
+    except (SettingUnusable, RootlessUnavailable) as error:
         print(error, file=sys.stderr)  # noqa: T201
         sys.exit(2)
 

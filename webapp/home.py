@@ -13,7 +13,11 @@ from urllib.parse import urlsplit
 LONGEST_SOCKET_PATH_BYTES = 100  # the kernel's limit is 107
 
 
-class HomeUnusable(Exception):
+class SettingUnusable(Exception):
+    """A setting is not as it must be. The message says which, and what to do."""
+
+
+class HomeUnusable(SettingUnusable):
     """EDT_HOME cannot be made or written to."""
 
 

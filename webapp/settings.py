@@ -70,14 +70,14 @@ EDT_OIDC_NAME = env.str("EDT_OIDC_NAME", default="").strip() or "single sign-on"
 EDT_OIDC_SCOPES = env.str("EDT_OIDC_SCOPES", default="").strip() or "openid profile email"
 EDT_OIDC_USERNAME_CLAIM = env.str("EDT_OIDC_USERNAME_CLAIM", default="").strip() or "preferred_username"
 EDT_OIDC_GROUPS_CLAIM = env.str("EDT_OIDC_GROUPS_CLAIM", default="").strip() or "groups"
-EDT_OIDC_ALLOW = [each.strip() for each in env.list("EDT_OIDC_ALLOW", default=[]) if each.strip()]
+EDT_OIDC_ALLOW = env.list("EDT_OIDC_ALLOW", default=[])
 
 EDT_PUBLIC_URL = env.str("EDT_PUBLIC_URL", default="").rstrip("/")  # how people reach the studio, for links in e-mails and webhooks
 EDT_WEBHOOK_ALLOW = env.list("EDT_WEBHOOK_ALLOW", default=[])  # networks and hosts that webhooks may reach beside the open internet
 EDT_GIT_ALLOW = env.list("EDT_GIT_ALLOW", default=[])  # networks and hosts that code may be fetched from beside the open internet
 EDT_GIT_FETCH_S = env.float("EDT_GIT_FETCH_S", default=60.0)  # how long that may take
 EDT_EMAIL = bool(env.str("EDT_EMAIL_URL", default=""))
-vars().update(env.email_url("EDT_EMAIL_URL", default="dummymail://"))
+vars().update(env.mail("EDT_EMAIL_URL", default="dummymail://"))
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.str("EDT_EMAIL_FROM", default="EDT Studio <noreply@localhost>")
 
@@ -151,7 +151,7 @@ POSTGRESQL_OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{EDT_HOME / 'db.sqlite3'}")}
+DATABASES = {"default": env.database("DATABASE_URL", default=f"sqlite:///{EDT_HOME / 'db.sqlite3'}")}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"] |= {"ENGINE": "webapp.sqlite", "OPTIONS": dict(SQLITE_OPTIONS)}
 else:

@@ -7,7 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from webapp.environment import Env
+from webapp.home import SettingUnusable
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENT = (REPOSITORY / "docs/operations.md").read_text().partition("Secrets may stand in files")[2].partition("\n\n")[0]
@@ -52,3 +58,56 @@ def test_a_file_that_cannot_be_read_is_said_in_a_sentence(tmp_path: Path) -> Non
     done = settings(tmp_path, EDT_METRICS_TOKEN_FILE="/run/secrets/nowhere")
     assert done.returncode == 2
     assert done.stderr == "EDT_METRICS_TOKEN_FILE (/run/secrets/nowhere) cannot be read: No such file or directory.\n"
+
+
+def reading(monkeypatch: pytest.MonkeyPatch, said: str) -> Env:
+    monkeypatch.setenv("EDT_SAID", said)
+    return Env()
+
+
+@pytest.mark.parametrize(
+    ("read", "said", "wanted"),
+    [
+        (lambda env: env.int("EDT_SAID", default=7), " 12 ", 12),
+        (lambda env: env.int("EDT_SAID", default=7), "", 7),
+        (lambda env: env.float("EDT_SAID", default=7.0), "1e3", 1000.0),
+        (lambda env: env.float("EDT_SAID", default=7.0), " ", 7.0),
+        (lambda env: env.bool("EDT_SAID", default=True), "Off", False),
+        (lambda env: env.bool("EDT_SAID", default=False), "yes", True),
+        (lambda env: env.list("EDT_SAID", default=[]), "a, b,,", ["a", "b"]),
+        (lambda env: env.str("EDT_SAID", default=""), "$ecret", "$ecret"),
+        (lambda env: env.str("EDT_SAID", default="local"), "", "local"),
+        (lambda env: env.database("EDT_SAID", default="sqlite:///a.db")["NAME"], "", "a.db"),
+    ],
+)
+def test_a_variable_is_read_as_its_kind_and_an_empty_one_is_not_set(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[Env], object], said: str, wanted: object
+) -> None:
+    assert read(reading(monkeypatch, said)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("read", "said", "sentence"),
+    [
+        (lambda env: env.int("EDT_SAID", default=7), "2 GiB", "EDT_SAID is '2 GiB': it must be a whole number of 0 or more."),
+        (lambda env: env.int("EDT_SAID", default=7), "-1", "EDT_SAID is '-1': it must be a whole number of 0 or more."),
+        (lambda env: env.float("EDT_SAID", default=7.0), "10 days", "EDT_SAID is '10 days': it must be a number of 0 or more."),
+        (lambda env: env.float("EDT_SAID", default=7.0), "nan", "EDT_SAID is 'nan': it must be a number of 0 or more."),
+        (lambda env: env.bool("EDT_SAID", default=False), "yeah", "EDT_SAID is 'yeah': it must be true or false."),
+        (lambda env: env.database("EDT_SAID", default=""), "mysql://a:hunter2@b/c", "EDT_SAID names no database that the studio can use"),
+        (lambda env: env.database("EDT_SAID", default=""), "hunter2", "EDT_SAID names no database that the studio can use"),
+        (lambda env: env.mail("EDT_SAID", default=""), "mail://a:hunter2@b", "EDT_SAID names no way to send e-mail"),
+    ],
+)
+def test_what_a_variable_cannot_mean_is_said_in_a_sentence_without_a_password(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[Env], object], said: str, sentence: str
+) -> None:
+    with pytest.raises(SettingUnusable) as refusal:
+        read(reading(monkeypatch, said))
+    assert str(refusal.value).startswith(sentence)
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_setting_that_means_nothing_ends_the_start(tmp_path: Path) -> None:
+    done = settings(tmp_path, EDT_HTTPS="maybe")
+    assert (done.returncode, done.stderr) == (2, "EDT_HTTPS is 'maybe': it must be true or false.\n")
