@@ -6,9 +6,9 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
 RUN python -m venv /opt/edt
 ENV PATH=/opt/edt/bin:$PATH
-COPY requirements.txt requirements-postgres.txt requirements-s3.txt ./
+COPY requirements.txt requirements-s3.txt ./
 RUN pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --constraint requirements.txt "$(grep '^torch==' requirements.txt)" \
-    && pip install --requirement requirements-postgres.txt --requirement requirements-s3.txt
+    && pip install --requirement requirements-s3.txt
 
 FROM python:3.11.11-slim-bookworm AS studio
 # git and ssh fetch code from repositories; they are as old as the base image.

@@ -1,6 +1,6 @@
 """Writes the lock files from what is installed: `.venv/bin/python -m tools.lock`, after trying new versions in the virtual environment.
 
-requirements.txt holds what the studio runs on (torch first, and what exports models), requirements-postgres.txt, -s3.txt and -test.txt
+requirements.txt holds what the studio runs on (torch first, and what exports models), requirements-s3.txt and -test.txt
 what those extras of pyproject.toml add to it. Every package is named with its exact version; a package that a platform does not need keeps
 its marker.
 """
@@ -59,7 +59,7 @@ def main() -> None:
     extras = project["optional-dependencies"]
     studio = closure(project["dependencies"] + extras["studio"] + extras["torch"] + extras["onnx"])
     write("requirements.txt", studio)
-    for extra in ("postgres", "s3", "test"):
+    for extra in ("s3", "test"):
         more = {name: line for name, line in closure(extras[extra]).items() if name not in studio}
         write(f"requirements-{extra}.txt", more, first="-r requirements.txt\n")
 

@@ -48,7 +48,7 @@ let_scripts_import_fabric() {
 fresh() { [ "$(cat "$venv/$1.stamp" 2>/dev/null)" = "$2" ] && works; }
 
 studio_sum="$(cat requirements.txt tools/setup.sh | cksum) $PWD"
-test_sum="$(cat requirements.txt requirements-postgres.txt requirements-test.txt tools/setup.sh | cksum) $PWD"
+test_sum="$(cat requirements.txt requirements-test.txt tools/setup.sh | cksum) $PWD"
 
 packages_sum="$(cat requirements.txt requirements-packages.txt tools/setup.sh | cksum) $PWD"
 

@@ -62,7 +62,7 @@ def look() -> InstallationKeys:
 
     return InstallationKeys(
         database=Installation.objects.values_list("key", flat=True).get(pk=1) if there(Installation) else None,
-        home=_key_of_home(),
+        home=key_of_home(),
         has_people=there(User),
         names_files=there(Bundle) or there(DataAsset) or there(ModelFile),
         has_files=any(not each.name.startswith(".") for store in STORES for each in (settings.EDT_HOME / store).iterdir()),
@@ -76,15 +76,20 @@ def bind(*, anew: bool = False) -> None:
     key = uuid.uuid4()
     with transaction.atomic():
         Installation.objects.update_or_create(pk=1, defaults={"key": key})
-        path = _path()
-        draft = path.with_name(f".{FILE}.{os.getpid()}")
-        draft.write_text(f"{key}\n")
-        draft.replace(path)
+        write_key(key)
+
+
+def write_key(key: uuid.UUID) -> None:
+    """Into the home alone, which goes with the database that has the same from then on."""
+    path = _path()
+    draft = path.with_name(f".{FILE}.{os.getpid()}")
+    draft.write_text(f"{key}\n")
+    draft.replace(path)
 
 
 def matches() -> bool:
     """Whether the database and the home are bound to each other."""
-    key = _key_of_home()
+    key = key_of_home()
     return key is not None and Installation.objects.filter(pk=1, key=key).exists()
 
 
@@ -126,7 +131,7 @@ def _put_back() -> str:
     )
 
 
-def _key_of_home() -> uuid.UUID | None:
+def key_of_home() -> uuid.UUID | None:
     try:
         return uuid.UUID(_path().read_text().strip())
     except FileNotFoundError:

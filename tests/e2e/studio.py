@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+import psycopg
 
 from tests import groups
 from tests.e2e.shell import Shell
@@ -251,6 +252,9 @@ class Studio:
 
     def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
         """Read the studio's own database, as an auditor would."""
+        if url := self.settings.get("DATABASE_URL"):
+            with psycopg.connect(url) as server:
+                return server.execute(query.replace("?", "%s").encode(), arguments).fetchall()
         with contextlib.closing(sqlite3.connect(f"file:{self.home}/db.sqlite3?mode=ro", uri=True, timeout=20)) as database:
             return database.execute(query, arguments).fetchall()
 

@@ -202,7 +202,7 @@ def test_make_alone_lists_every_target() -> None:
 def bare(tmp_path: Path) -> Path:
     """A clone with the set-up's files, on a machine that has its tools (in `bin`) but no Python."""
     shutil.copytree(REPOSITORY / "tools", tmp_path / "tools")
-    for name in ("requirements.txt", "requirements-postgres.txt", "requirements-test.txt", "requirements-packages.txt"):
+    for name in ("requirements.txt", "requirements-test.txt", "requirements-packages.txt"):
         shutil.copy(REPOSITORY / name, tmp_path)
     (tmp_path / "bin").mkdir()
     for tool in ("sh", "awk", "cat", "cksum", "df", "dirname", "grep"):

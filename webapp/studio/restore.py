@@ -77,7 +77,8 @@ def _check(manifest: Manifest, home: Path) -> None:
         raise BackupRefused("The database is not empty: name an empty one in DATABASE_URL, or none for SQLite in EDT_HOME.")
     if manifest.database != connection.vendor:
         raise BackupRefused(
-            f"The backup is of a {manifest.database} database and this is {connection.vendor}: set DATABASE_URL to one of the same kind."
+            f"The backup is of a {manifest.database} database and this is {connection.vendor}: set DATABASE_URL to one of the same kind. "
+            "What was restored with SQLite can move to PostgreSQL (manage.py move_database)."
         )
     if unknown := dump.unknown(manifest.migrations):
         raise BackupRefused(
