@@ -70,9 +70,12 @@ def broker_socket(home: Path) -> Path:
 
 
 def broker_urls(home: Path, url: str) -> tuple[str, str]:
-    """(Celery's URL, everybody else's): of the server named by `url`, or of the embedded one on its Unix socket."""
+    """(Celery's URL, everybody else's): of the server named by `url`, or of the embedded one on its Unix socket. Raises
+    SettingUnusable."""
     if url:
         parts = urlsplit(url)
+        if parts.scheme not in ("redis", "rediss") or not parts.netloc or not (parts.path.strip("/") or "0").isdecimal():
+            raise SettingUnusable("EDT_REDIS_URL names no Redis or Valkey: it must be like redis://:password@host:6379/0.")
         base = f"{parts.scheme}://{parts.netloc}"
         first = int(parts.path.strip("/") or 0)
         return f"{base}/{first}", f"{base}/{first + 1}"

@@ -50,6 +50,7 @@ def test_a_studio_moves_to_postgresql_while_a_job_trains(tmp_path: Path) -> None
         studio.settings["DATABASE_URL"] = url
         studio.start()
         trains_on(studio, run, words="with PostgreSQL")
+        assert "error" not in studio.manage("doctor", "--read")
         assert driver(studio.home, "local", run) == began, "its process is the same"
         hurry(studio)
         completes(studio, run)

@@ -12,6 +12,7 @@ from pathlib import Path
 from django.conf import settings
 
 from experiments.live import notify
+from webapp.setting_names import unknown_names
 from webapp.studio import broker, checks, own_machine, prepare, programs
 from webapp.studio.log import Terminal
 from webapp.studio.own_machine import Joining
@@ -65,6 +66,8 @@ def studio(options: Options, *, prepared: Callable[[], None] = lambda: None) -> 
             prepare.database()
             prepare.static_files(home)
             prepared()
+        for words in unknown_names(os.environ):
+            supervisor.terminal.say(words)
         supervisor.catch_signals()
         leaving.callback(supervisor.stop)
         # The Celery workers come after the first page: a person would wait for what is loaded for them, too.

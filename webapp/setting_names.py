@@ -1,0 +1,142 @@
+"""The names of all settings, by which one that is misspelt is found: nothing else would say that it has no effect.
+
+tests/architecture/test_setting_names.py holds them to what the documents name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+NAMES = frozenset(
+    [
+        "EDT_ADDRESS",
+        "EDT_ALLOWED_HOSTS",
+        "EDT_API_RATE",
+        "EDT_CA_CERT",
+        "EDT_CHECKPOINT_MINUTES",
+        "EDT_CONFIG_JSON",
+        "EDT_CONTROL_PROCESSES",
+        "EDT_DATA_ROOT",
+        "EDT_DEBUG",
+        "EDT_DETERMINISTIC",
+        "EDT_DIGEST_STEPS",
+        "EDT_DISK_ENOUGH_BYTES",
+        "EDT_DISK_LOW_BYTES",
+        "EDT_DISK_RESERVE_BYTES",
+        "EDT_EMAIL_FROM",
+        "EDT_EMAIL_URL",
+        "EDT_ENVIRONMENT_ADDRESSES",
+        "EDT_ENVIRONMENT_BUILD_BYTES",
+        "EDT_ENVIRONMENT_BUILD_S",
+        "EDT_ENVIRONMENT_BYTES",
+        "EDT_ENVIRONMENT_DAYS",
+        "EDT_ENVIRONMENT_SOURCES",
+        "EDT_GIT_ALLOW",
+        "EDT_GIT_FETCH_S",
+        "EDT_GPU_UUIDS",
+        "EDT_GROW_AFTER_S",
+        "EDT_HANG_TIMEOUT",
+        "EDT_HOME",
+        "EDT_HTTPS",
+        "EDT_JOIN",
+        "EDT_KEEP_FREED_MEMORY",
+        "EDT_KUBERNETES_ADDRESS",
+        "EDT_KUBERNETES_CA",
+        "EDT_KUBERNETES_COMMAND",
+        "EDT_KUBERNETES_GPU",
+        "EDT_KUBERNETES_IMAGE",
+        "EDT_KUBERNETES_NAMESPACE",
+        "EDT_KUBERNETES_POD",
+        "EDT_KUBERNETES_TOKEN",
+        "EDT_KUBERNETES_TOKEN_FILE",
+        "EDT_LEDGER",
+        "EDT_LOG_LEVEL",
+        "EDT_MAX_DATA_BYTES",
+        "EDT_MAX_DATA_ENTRIES",
+        "EDT_MAX_FILE_BYTES",
+        "EDT_MAX_JOURNAL_BYTES",
+        "EDT_MAX_PROJECT_BYTES",
+        "EDT_MAX_RESTARTS",
+        "EDT_MAX_RUN_POINTS",
+        "EDT_MAX_UNPACKED_BYTES",
+        "EDT_MAX_UPLOAD_BYTES",
+        "EDT_MAX_UPLOAD_ENTRIES",
+        "EDT_METRICS_TOKEN",
+        "EDT_NODE",
+        "EDT_NODE_ADDRESS",
+        "EDT_NODE_HOME",
+        "EDT_NODE_LEASE_S",
+        "EDT_OIDC_ALLOW",
+        "EDT_OIDC_CLIENT_ID",
+        "EDT_OIDC_CLIENT_SECRET",
+        "EDT_OIDC_GROUPS_CLAIM",
+        "EDT_OIDC_ISSUER",
+        "EDT_OIDC_NAME",
+        "EDT_OIDC_SCOPES",
+        "EDT_OIDC_USERNAME_CLAIM",
+        "EDT_ONNX_TIMEOUT",
+        "EDT_ORPHAN_GRACE_S",
+        "EDT_PILOT_COMMAND",
+        "EDT_PILOT_FOLDER",
+        "EDT_PUBLIC_URL",
+        "EDT_PULL_FAILED_LIMITS",
+        "EDT_PULL_WEIGHT_TIME_OUT",
+        "EDT_RAY_ADDRESS",
+        "EDT_RAY_TOKEN",
+        "EDT_REDIS_URL",
+        "EDT_REDUCE",
+        "EDT_RELEASE_GRACE_S",
+        "EDT_RESTART_PAUSE_S",
+        "EDT_ROOTLESS",
+        "EDT_RUN_DISK",
+        "EDT_RUN_FILES",
+        "EDT_RUN_LOG",
+        "EDT_RUN_MEMORY",
+        "EDT_RUN_NETWORK",
+        "EDT_RUN_NETWORK_ALLOW",
+        "EDT_RUN_NETWORK_DENY",
+        "EDT_RUN_PROCESSES",
+        "EDT_SANDBOX",
+        "EDT_SANDBOX_DEVICES",
+        "EDT_SANDBOX_READ",
+        "EDT_SEED",
+        "EDT_SESSION_HOURS",
+        "EDT_SIDE",
+        "EDT_SLOTS",
+        "EDT_SPARES",
+        "EDT_START_METHOD",
+        "EDT_STEADY_S",
+        "EDT_STOPPED_DRIVER_S",
+        "EDT_STOP_GRACE_S",
+        "EDT_STORE",
+        "EDT_STORE_MINUTES",
+        "EDT_STUDIO",
+        "EDT_SUSPENDED_PROCESS_S",
+        "EDT_TERM_GRACE_S",
+        "EDT_THREADS_PER_SLOT",
+        "EDT_TOKEN",
+        "EDT_TRASH_DAYS",
+        "EDT_TRUSTED_ORIGINS",
+        "EDT_TRUSTED_PROXIES",
+        "EDT_UID_BASE",
+        "EDT_VERIFY",
+        "EDT_WATCHDOG_S",
+        "EDT_WEBHOOK_ALLOW",
+        "EDT_WEB_PROCESSES",
+        "EDT_WORKER_GRACE_S",
+    ]
+)
+
+
+def is_known(name: str) -> bool:
+    """Of a variable that begins with EDT_. What a secret would say may stand in a file; the tests have some of their own."""
+    return name.removesuffix("_FILE") in NAMES or name in NAMES or name.startswith("EDT_TEST_")
+
+
+def unknown_names(names: Iterable[str]) -> Iterator[str]:
+    """A sentence for each variable that looks like a setting of the studio and is none."""
+    for name in sorted(names):
+        if name.startswith("EDT_") and not is_known(name):
+            near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.8)
+            yield f"{name} is no setting of the studio{f': did you mean {near[0]}?' if near else '.'}"
