@@ -14,7 +14,7 @@ from tests.e2e.studio import REPOSITORY, Studio, printed_commands
 from tests.engine.harness import weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
-EPOCHS = "main.py --epochs 5"
+EPOCHS = "main.py --epochs 8"
 PRINTED = "postgres://edt:PASSWORD@db.example.org/edt"
 
 

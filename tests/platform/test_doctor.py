@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -67,9 +68,21 @@ def everything(home: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in kept if path.name != "home"}
 
 
-def test_a_studio_that_is_well_is_said_to_be_and_nothing_is_changed(tmp_path: Path) -> None:
-    home = seeded(tmp_path / "home")
-    done(manage(home, "shell", "--no-imports", "-c", "from experiments.models import *; User.objects.update(is_staff=True)"))
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seeded(tmp_path_factory.mktemp("past") / "home")
+
+
+@pytest.fixture
+def home(past: Path, tmp_path: Path) -> Path:
+    """A studio with a little in it, as it was left."""
+    shutil.copytree(past, tmp_path / "home", symlinks=True, ignore=lambda _, names: {"pipe"} & set(names))
+    return tmp_path / "home"
+
+
+def test_a_studio_that_is_well_is_said_to_be_and_nothing_is_changed(home: Path) -> None:
+    with sqlite3.connect(home / "db.sqlite3") as database:
+        database.execute("UPDATE experiments_user SET is_staff = 1")
     before = everything(home)
     said = done(manage(home, "doctor", "--read"))
     assert [line for line in said.splitlines() if not line.startswith("ok ")] == [
@@ -79,8 +92,7 @@ def test_a_studio_that_is_well_is_said_to_be_and_nothing_is_changed(tmp_path: Pa
     assert everything(home) == before
 
 
-def test_what_is_missing_damaged_or_open_is_named(tmp_path: Path) -> None:
-    home = seeded(tmp_path / "home")
+def test_what_is_missing_damaged_or_open_is_named(home: Path, tmp_path: Path) -> None:
     (bundle,) = (home / "bundles").glob("*.zip")
     bundle.unlink()
     (asset,) = (path for path in (home / "assets").iterdir() if len(path.name) == 32)
@@ -119,8 +131,7 @@ def test_what_is_missing_damaged_or_open_is_named(tmp_path: Path) -> None:
         assert any(line.startswith(level) and f" {part}: " in line and words in line for line in lines), (words, lines)
 
 
-def test_a_database_that_is_damaged_or_away_is_a_sentence(tmp_path: Path) -> None:
-    home = seeded(tmp_path / "home")
+def test_a_database_that_is_damaged_or_away_is_a_sentence(home: Path) -> None:
     with open(home / "db.sqlite3", "r+b") as file:
         file.seek(4096 * 8)
         file.write(b"\xff" * 4096 * 40)
