@@ -70,6 +70,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout/", accounts.log_out, name="logout"),
     path("profile/", accounts.profile, name="profile"),
     path("profile/log-out/", accounts.log_out_elsewhere, name="log_out_elsewhere"),
+    path("profile/log-out/<slug:name>/", accounts.log_out_one, name="log_out_browser"),
     path("profile/link/", oidc.link, name="link_identity"),
     path("profile/unlink/", oidc.unlink, name="unlink_identity"),
     path("profile/tokens/", tokens.index, name="tokens"),

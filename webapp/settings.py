@@ -220,6 +220,7 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "projects"
 LOGOUT_REDIRECT_URL = "login"
 
+SESSION_ENGINE = "experiments.accounts.sessions"  # Django's own, which also knows whose each is
 SESSION_COOKIE_AGE = int(env.float("EDT_SESSION_HOURS", default=14 * 24.0) * 3600)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterable
 
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.models import Session
 from django.db.models import F
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
@@ -16,7 +15,7 @@ from experiments.accounts import api_tokens, logins
 from experiments.django_validation import as_domain_error
 from experiments.errors import DomainError
 from experiments.live import notify
-from experiments.models import User
+from experiments.models import BrowserSession, User
 
 
 def give_password(username: str, *, staff: bool = False, create: bool = True) -> str:
@@ -66,7 +65,7 @@ def logged_in(by: Iterable[Login]) -> dict[Login, User]:
 def _by_session(session_keys: set[str]) -> dict[Login, User]:
     """As Django's own check of a request has it: the session must not have ended, the account must be open, and the password still be the
     one that was logged in with."""
-    sessions = Session.objects.filter(session_key__in=session_keys, expire_date__gt=timezone.now())
+    sessions = BrowserSession.objects.filter(session_key__in=session_keys, expire_date__gt=timezone.now())
     said = {session.session_key: session.get_decoded() for session in sessions}
     numbers = {key: str(values.get(SESSION_KEY, "")) for key, values in said.items()}
     people = User.objects.filter(is_active=True).in_bulk([int(number) for number in set(numbers.values()) if number.isdigit()])

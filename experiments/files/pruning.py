@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import ProtectedError, Q, QuerySet
 
@@ -23,6 +22,7 @@ from experiments.cluster import environments
 from experiments.files import bundles, modelstore, removal, retention, runfiles, stores, tombstones
 from experiments.files.store import copies
 from experiments.models import (
+    BrowserSession,
     Bundle,
     DataAsset,
     DataUpload,
@@ -66,7 +66,7 @@ Kind = Tombstone.Kind
 
 def prune(now: dt.datetime) -> bool:
     """Remove what expires, and one turn of what was deleted; whether there is more to do."""
-    Session.objects.filter(expire_date__lt=now).delete()
+    BrowserSession.objects.filter(expire_date__lt=now).delete()
     Notification.objects.filter(at__lt=now - NOTIFICATIONS_KEPT).delete()
     RunComment.objects.filter(deleted_at__lt=now - dt.timedelta(days=settings.EDT_TRASH_DAYS)).delete()
     Delivery.objects.filter(created_at__lt=now - DELIVERIES_KEPT).delete()

@@ -44,6 +44,7 @@ from experiments.models.registry import ModelAlias, ModelEvent, ModelFile, Model
 from experiments.models.run_values import RunColumn, RunValue, SavedView
 from experiments.models.runs import RunState, TrainingRun
 from experiments.models.searches import Search, SearchTrial
+from experiments.models.sessions import BrowserSession
 from experiments.models.store import StoreCopy, StoreState
 from experiments.models.submissions import Submission
 from experiments.models.tokens import ApiToken, Scope
@@ -53,6 +54,7 @@ from experiments.models.variables import EnvironmentVariable
 
 __all__ = [
     "ApiToken",
+    "BrowserSession",
     "Bundle",
     "ClusterChange",
     "ClusterRules",

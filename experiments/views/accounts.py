@@ -20,14 +20,14 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_POST
 
-from experiments.accounts import logins, oidc
+from experiments.accounts import logins, oidc, sessions
 from experiments.accounts.addresses import network_of
 from experiments.forms.common import ThemeForm
 from experiments.forms.wording import Form
 from experiments.live import notify
 from experiments.models import Identity, Project, User
-from experiments.services.profile import choose_shortcuts, choose_theme, log_out_everywhere
-from experiments.views.responses import back, done, page, person
+from experiments.services.profile import choose_shortcuts, choose_theme, log_out_browser, log_out_everywhere
+from experiments.views.responses import act, back, done, page, person
 
 SHORTCUTS = (
     (
@@ -124,6 +124,7 @@ class LogIn(LoginView):
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         self.request.session.set_expiry(None)  # one by single sign-on may have begun in it, which ends soon
         response = super().form_valid(form)
+        sessions.begin(self.request, now=timezone.now())
         name, secure = form.get_user().get_username(), settings.SESSION_COOKIE_SECURE
         if not logins.known_browser(self.request.COOKIES.get(logins.COOKIE, ""), name):
             known = logins.cookie_for(name)
@@ -165,6 +166,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         "identities": identities,
         "linked": any(each.issuer == settings.EDT_OIDC_ISSUER for each in identities),
         "link_form": LinkForm(user),
+        "browsers": sessions.browsers(user, this=request.session.session_key or "", now=timezone.now()),
     }
     return page(request, "accounts/profile.html", context)
 
@@ -175,6 +177,12 @@ def log_out_elsewhere(request: HttpRequest) -> HttpResponse:
     log_out_everywhere(user)
     update_session_auth_hash(request, user)
     return done(request, "All other browsers are logged out.", to=reverse("profile"))
+
+
+@require_POST
+def log_out_one(request: HttpRequest, name: str) -> HttpResponse:
+    user = person(request)
+    return act(request, lambda: log_out_browser(user, name), said="That browser is logged out.", to=reverse("profile"))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -11,8 +11,10 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from experiments.accounts import sessions
 from experiments.boxed import turns
 
 
@@ -21,6 +23,8 @@ class LoggedIn(LoginRequiredMiddleware):
 
     def process_view(self, request: HttpRequest, view_func: Any, view_args: Any, view_kwargs: Any) -> Any:
         turns.asks.set(request.user.pk or turns.NOBODY)
+        if request.user.is_authenticated:
+            sessions.note_seen(request.session, now=timezone.now())
         return super().process_view(request, view_func, view_args, view_kwargs)
 
     def handle_no_permission(self, request: HttpRequest, view_func: Any) -> HttpResponseRedirect:

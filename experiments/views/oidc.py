@@ -22,7 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from experiments import services
-from experiments.accounts import identities, oidc
+from experiments.accounts import identities, oidc, sessions
 from experiments.errors import DomainError
 from experiments.views.accounts import LinkForm
 from experiments.views.responses import act, page, person, refused
@@ -96,6 +96,7 @@ def _log_in(request: HttpRequest, claims: identities.Claims, purpose: oidc.Purpo
     user = services.log_in_by(claims, allowed=allowed, provider=settings.EDT_OIDC_NAME, now=timezone.now())
     request.session.set_expiry(None)  # as long as any log-in, not as one that has only begun
     login(request, user, backend=BACKEND)
+    sessions.begin(request, now=timezone.now())
     return redirect(purpose.to)
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments import access, services
+from experiments.accounts import sessions
 from experiments.cluster import isolation
 from experiments.errors import DomainError
 from experiments.forms.common import attempt
@@ -130,6 +132,7 @@ def _detail(request: HttpRequest, found: User, *, password: str = "") -> HttpRes
         "section": "cluster",
         "crumbs": [("Cluster", reverse("cluster")), ("People", reverse("people"))],
         "account": later(lambda: people.account(found)),
+        "browsers": later(lambda: sessions.browsers(found, now=timezone.now())),
         "close_form": CloseForm(),
         "hand_over_form": HandOverForm(),
         "provider": settings.EDT_OIDC_NAME,

@@ -16,6 +16,7 @@ SAVES = {"experiments.views.accounts: form.save"}  # Django's own form of a new 
 # Below `experiments`. That an imported project makes rows, and that pruning removes what was deleted, goes without saying.
 ANYWHERE = ("transfer.", "files.pruning")
 WRITERS = {
+    "accounts.sessions": "BrowserSession",
     "services.comments": "RunComment",
     "services.data": "DataAsset DataSeries DataUpload",
     "services.definitions": "DefinitionVersion TrainingDefinition",

@@ -98,6 +98,9 @@ WITHOUT = {
         ("link_identity", "unlink_identity", "person_unlink"),
         "changes who can log in to an account, so that a token that was lost could keep it; a browser does it",
     ),
+    **dict.fromkeys(
+        ("log_out_browser",), "ends one login of a browser, of those that the profile lists; administrators have a call that ends all"
+    ),
     "log_out_elsewhere": "ends logins of browsers, but the one that asks; administrators have a call that ends all",
     "logout": "ends the login of a browser; a token is ended by its own call",
     "profile": "changes one's password, which takes the old one and a browser, so that a token that was lost cannot",

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from channels.testing import WebsocketCommunicator
-from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
@@ -20,7 +19,7 @@ from experiments.files import runfiles
 from experiments.live import consumers, notify
 from experiments.logs import following
 from experiments.metrics import ingest
-from experiments.models import Membership, TrainingRun, User
+from experiments.models import BrowserSession, Membership, TrainingRun, User
 from tests import cast
 from webapp.asgi import application
 
@@ -124,7 +123,7 @@ async def test_who_logs_out_elsewhere_is_disconnected(run: TrainingRun, monkeypa
     monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
     page = await connected("alice")
     await subscribed(page, f"run-{run.pk}")
-    await Session.objects.all().adelete()
+    await BrowserSession.objects.all().adelete()
     await tell_points(run, after=0, seq=1, value=1.0)
     assert await page.receive_output(timeout=10) == {"type": "websocket.close", "code": consumers.LOGGED_OUT}
 
