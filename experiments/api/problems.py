@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import http
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,11 @@ from ninja.errors import ValidationError as Malformed
 from experiments.errors import DomainError
 from experiments.files.bundles import BundleRefused
 from experiments.files.datastore import WrongOffset
+from experiments.ops import full_disk
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 50
 BROKEN = (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError)
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 UNREADABLE = "The request cannot be read: send all of it, as the description of this call has it."
 log = logging.getLogger(__name__)
 
@@ -84,7 +83,6 @@ def handle(api: NinjaAPI) -> None:
     on(WrongOffset, lambda error: problem(409, "The file ends elsewhere: go on from `received`.", received=error.size_bytes))
     for kind in BROKEN:
         on(kind, lambda _: problem(400, UNREADABLE))
-    api.add_exception_handler(OSError, _no_room)
     api.add_exception_handler(Exception, _broken)
 
 
@@ -110,13 +108,9 @@ def _malformed(error: Malformed) -> HttpResponse:
     return problem(422, f"The request has not the form that is described. {said}"[:2000], errors=fields)
 
 
-def _no_room(request: HttpRequest, error: Any) -> HttpResponse:
-    if error.errno not in NO_ROOM:
-        return _broken(request, error)
-    log.warning("No room for a request to %s: %s", request.path, error)
-    return problem(507, "The studio's disk is full: delete data or runs that nobody needs, or ask an administrator.")
-
-
 def _broken(request: HttpRequest, error: Any) -> HttpResponse:
+    if no_room := full_disk.says(error):
+        log.warning("No room for a request to %s", request.path, exc_info=error)
+        return problem(full_disk.STATUS, no_room)
     log.error("%s %s broke down", request.method, request.path, exc_info=error)
     return problem(500, "Something broke. The error is in the studio's log; running jobs are not affected.")

@@ -7,6 +7,7 @@ logged from here (`outside`).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, cast
 
@@ -21,6 +22,7 @@ from experiments import access, selectors
 from experiments.files import runfiles
 from experiments.mlflow import described, outside, registry
 from experiments.models import Project, TrainingRun, User
+from experiments.ops import full_disk
 from experiments.views import downloads
 from experiments.wmla import callers
 from training_runtime.tracking import answers
@@ -31,6 +33,7 @@ MOST_RUNS = 2000  # that a search looks at, the newest
 MOST_SHOWN = 1000
 MOST_PROJECTS = 1000
 MOST_FILES = 10_000  # of one folder
+log = logging.getLogger(__name__)
 RequestBody = Mapping[str, Any]
 Do = Callable[[User, RequestBody], dict[str, Any]]
 
@@ -54,6 +57,11 @@ def _answering(do: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
             answer = JsonResponse({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": str(missing)}, status=404)
         except PermissionDenied as denied:
             answer = JsonResponse({"error_code": "PERMISSION_DENIED", "message": str(denied)}, status=403)
+        except Exception as failed:
+            if not (no_room := full_disk.says(failed)):
+                raise
+            log.warning("No room for a request to %s", request.path, exc_info=failed)
+            answer = JsonResponse({"error_code": "RESOURCE_EXHAUSTED", "message": no_room}, status=full_disk.STATUS)
         answer.headers.setdefault("Cache-Control", "no-store")
         return answer
 

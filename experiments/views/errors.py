@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 from django.db import close_old_connections, connection
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 
+from experiments.ops import full_disk
+
 log = logging.getLogger(__name__)
+BROKE = "The error is in the studio's log. Jobs that are running are not affected by it."
 NOTHING = "There is nothing at this address, it was deleted, or you are not a member of the project it belongs to."
 
 
@@ -29,7 +33,10 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noq
     return _page(request, 403, "The form has expired", said)
 
 
-def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django also says so of a session that could not be written."""
+    if no_room := full_disk.says(exception):
+        return _no_room(request, no_room)
     return _page(request, 400, "Bad request", "The server could not make sense of this request.")
 
 
@@ -44,13 +51,26 @@ class Explained(MiddlewareMixin):
         return page
 
 
-def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
+def server_error(request: HttpRequest) -> HttpResponse:
+    """What broke is the exception that Django is just handling."""
+    if not (no_room := full_disk.says(sys.exception())):
+        return _bare(500, "Something broke", BROKE)
+    return _no_room(request, no_room)
+
+
+def _no_room(request: HttpRequest, said: str) -> HttpResponse:
+    if request.headers.get("Accept") == "application/json":  # a page's script
+        return JsonResponse({"errors": {"upload": [said]}}, status=full_disk.STATUS)
+    return _bare(full_disk.STATUS, "No room", said)
+
+
+def _bare(status: int, heading: str, said: str) -> HttpResponse:
     """As little as possible: what broke may be the database or the template's context. Plainer still when even that fails."""
     try:
-        return HttpResponse(render_to_string("500.html"), status=500)
+        return HttpResponse(render_to_string("500.html", {"status": status, "heading": heading, "said": said}), status=status)
     except Exception:  # the last resort must not depend on what is broken
         log.exception("The error page itself cannot be rendered.")
-        return HttpResponse(_PLAIN, status=500)
+        return HttpResponse(_PLAIN.format(heading=heading, said=said), status=status)
 
 
 def _page(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
@@ -72,6 +92,6 @@ def _rendered(request: HttpRequest, status: int, heading: str, said: str) -> Htt
     return render(request, "error.html", {"status": status, "heading": heading, "said": said}, status=status)
 
 
-_PLAIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Something broke · EDT Studio</title>
-<body><h1>Something broke</h1><p>The error is in the studio's log. Running jobs are not affected.</p>
+_PLAIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{heading} · EDT Studio</title>
+<body><h1>{heading}</h1><p>{said}</p>
 <p><a href="/">To your projects</a></p></body></html>"""

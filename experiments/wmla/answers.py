@@ -6,7 +6,6 @@ the same reason nobody is asked for a password by `WWW-Authenticate: Basic`: a b
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -22,13 +21,13 @@ from django.views.decorators.csrf import csrf_exempt
 
 from experiments.errors import DomainError
 from experiments.files.bundles import BundleRefused
+from experiments.ops import full_disk
 from experiments.wmla import callers
 from experiments.wmla.arguments import read_json
 from experiments.wmla.callers import Refused
 
 Do = Callable[..., HttpResponseBase]
 BROKEN = (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError)
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 log = logging.getLogger(__name__)
 
 
@@ -54,11 +53,11 @@ def api(**methods: Do) -> Do:
         except BROKEN as broken:
             log.warning("A request to %s cannot be read: %s", request.path, broken)
             return error(request, 400, "The request cannot be read: send the files as multipart/form-data, and the whole of them.")
-        except OSError as full:
-            if full.errno not in NO_ROOM:
-                raise
-            log.warning("No room for a request to %s: %s", request.path, full)
-            return error(request, 507, "The studio's disk is full: delete data or runs that nobody needs, or ask an administrator.")
+        except Exception as failed:
+            if no_room := full_disk.says(failed):
+                log.warning("No room for a request to %s", request.path, exc_info=failed)
+                return error(request, full_disk.STATUS, no_room)
+            raise
 
     return view
 

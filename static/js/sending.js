@@ -37,7 +37,7 @@ async function ask(address, options, say) {
   for (let tries = 1; ; tries += 1) {
     try {
       const response = await fetch(address, options);
-      if (response.status < 500) return response;
+      if (response.status < 500 || response.status === 507) return response; // 507: a full disk, with words
     } catch {
       // no connection
     }

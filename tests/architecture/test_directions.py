@@ -67,6 +67,7 @@ RUNTIME_FACE += ("training_runtime.unknown_messages", "training_runtime.user_ids
 RUNTIME_FACE += ("training_runtime.host.sandbox.file_box",)  # what work on people's files locks itself in with
 RUNTIME_FACE += ("training_runtime.environments", "training_runtime.errors", "training_runtime.variables", "training_runtime.watchdog")
 RUNTIME_FACE += ("training_runtime.crashes",)  # how a process ended, in words
+RUNTIME_FACE += ("training_runtime.storage",)  # which errors say that a disk takes nothing more
 WEB_ONLY = ("django", "channels", "celery", "kombu", "redis", "experiments", "webapp")
 
 # Decisions and what they are told in: nothing but the standard library, and of that nothing that reads a clock or touches the world.
