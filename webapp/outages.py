@@ -1,20 +1,25 @@
-"""Keeps a database or broker that is away from flooding the logs: one line a minute and process, instead of a traceback for every request
-and task that met it.
+"""Keeps a database or broker that is away, and a full disk, from flooding the logs: one line a minute and process, instead of a traceback
+for every request and task that met it.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from django.db.utils import InterfaceError, OperationalError
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 
+from experiments.ops import full_disk
+
 EVERY_S = 60.0
+DISK = "disk"
 AWAY = {
     InterfaceError: "database",
     OperationalError: "database",
@@ -36,8 +41,7 @@ class Outages(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        what = next((what for kind, what in AWAY.items() if isinstance(error, kind)), None)
-        if what is None:
+        if (what := _missing(record, error)) is None:
             return True
         now = self._clock()
         with self._lock:
@@ -46,9 +50,28 @@ class Outages(logging.Filter):
                 return False
             self._said_at[what] = now
             missed = self._left_out.pop(what, 0)
-        why = str(error).strip().splitlines()
+        why = str(error or "").strip().splitlines()
         more = f" ({missed} more like it were left out)" if missed else ""
         first = record.getMessage().strip().splitlines()
-        record.msg = f"The {what} does not answer{more}: {why[0] if why else type(error).__name__} [{first[0] if first else ''}]"
+        problem = "takes nothing more" if what == DISK else "does not answer"
+        record.msg = f"The {what} {problem}{more}: {why[0] if why else type(error).__name__} [{first[0] if first else ''}]"
         record.args, record.exc_info, record.exc_text = (), None, None
         return True
+
+
+class Stderr(logging.StreamHandler[TextIO]):
+    """To the process's log, which may lie on the disk that is full: there is nowhere to say so then."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's own name)
+        if not full_disk.says(sys.exception()):
+            super().handleError(record)
+
+
+def _missing(record: logging.LogRecord, error: BaseException | None) -> str | None:
+    """What is not there; None for any other record. Django has a second one, without the error, for an answer that was given to it."""
+    if full_disk.says(error) or getattr(record, "status_code", None) == full_disk.STATUS:
+        return DISK
+    return next((what for kind, what in AWAY.items() if isinstance(error, kind)), None)

@@ -269,7 +269,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
     "filters": {"outages": {"()": "webapp.outages.Outages"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outages"]}},
+    "handlers": {"stderr": {"class": "webapp.outages.Stderr", "formatter": "line", "filters": ["outages"]}},
     "root": {"handlers": ["stderr"], "level": env.str("EDT_LOG_LEVEL", default="INFO")},
     "loggers": {**{name: {"level": "WARNING"} for name in QUIET}, **CELERY_QUIET},
 }
