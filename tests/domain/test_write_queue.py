@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.db.utils import OperationalError
 
+from tests.disk import small_disk
 from webapp.sqlite import base
 from webapp.sqlite.base import DatabaseWrapper, Queue
 
@@ -189,3 +190,25 @@ def taken(queue: Queue) -> bool:
         patch.setattr(base, "PATIENCE_S", 0.01)
         queue.enter()
     return queue.held
+
+
+@pytest.mark.parametrize("transactions", [True, False])
+def test_on_a_full_disk_what_was_refused_is_done_when_it_is_tried_again(path: Path, tmp_path: Path, transactions: bool) -> None:
+    """The log grows to a thousand pages before it is begun anew: nobody would write again before there is room."""
+    with small_disk(tmp_path / "small", 4 << 20) as disk:
+        writer = connection(disk.folder / "db.sqlite3")
+        do(writer, "PRAGMA journal_mode=WAL")
+        do(writer, "CREATE TABLE counts (n INTEGER, by TEXT)")
+        do(writer, "INSERT INTO counts VALUES (0, '')")
+        do(writer, "CREATE TABLE logs AS SELECT zeroblob(90000)")
+        do(writer, "PRAGMA wal_checkpoint(PASSIVE)")
+        disk.fill()
+        with pytest.raises(OperationalError, match="full"):
+            for _ in range(200):  # what the log's file has is used first
+                changed(writer, "first") if transactions else do(writer, "UPDATE counts SET n = n + 1")
+        writer.rollback() if transactions else None
+        writer.set_autocommit(True)
+        changed(writer, "again") if transactions else do(writer, "UPDATE counts SET by = 'again'")
+        assert do(writer, "SELECT by FROM counts") == [("again",)]
+        assert do(writer, "PRAGMA integrity_check") == [("ok",)]
+        writer.close()

@@ -4,17 +4,24 @@ SQLite lets one connection write at a time and has others look again after pause
 handful of writers most of the time nobody did: fifty machines that report waited 10 s for what takes milliseconds, and the planner with
 them. In the queue one looks every millisecond. It is a lock on a file beside the database, which ends with its process; who has waited as
 long as SQLite itself would goes on without it, so the queue decides who is next and never whether the database is whole.
+
+And a full disk does not end all writing. Changes are appended to the write-ahead log until it has a thousand pages. Where there is no room
+for one, what the log has is moved into the database, so that the next writer begins at its front again: what was refused is done when it
+is tried again, a deletion say.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any
 
 from django.db.backends.sqlite3 import base
+from django.db.utils import Error
 
 PAUSE_S = 0.001
 PATIENCE_S = 20.0
@@ -68,6 +75,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.queue = Queue(lambda: f"{self.settings_dict['NAME']}-queue")  # tests give a connection another database after it was made
+        self.found_no_room = False  # for a change, since the last transaction began
         self.execute_wrappers.append(self._in_turn)
 
     def _start_transaction_under_autocommit(self) -> None:
@@ -80,12 +88,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raise
 
     def _commit(self) -> None:
-        super()._commit()  # type: ignore[misc]  # one that fails is rolled back
+        try:
+            super()._commit()  # type: ignore[misc]  # one that fails is rolled back
+        except Error as error:
+            self._note(error)
+            raise
         self.queue.leave()
 
     def _rollback(self) -> None:
         try:
             super()._rollback()  # type: ignore[misc]
+            self._reuse_log()
         finally:
             self.queue.leave()
 
@@ -97,10 +110,26 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _in_turn(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
         """A change outside a transaction, which is one by itself."""
-        if self.in_atomic_block or self.queue.held or self.is_in_memory_db() or not sql.lstrip()[:7].upper().startswith(CHANGES):
-            return execute(sql, params, many, context)
-        self.queue.enter()
+        single = not (self.in_atomic_block or self.queue.held or self.is_in_memory_db()) and sql.lstrip()[:7].upper().startswith(CHANGES)
+        if single:
+            self.queue.enter()
         try:
             return execute(sql, params, many, context)
+        except Error as error:
+            self._note(error)
+            raise
         finally:
-            self.queue.leave()
+            if single:
+                self._reuse_log()
+                self.queue.leave()
+
+    def _note(self, error: Exception) -> None:
+        self.found_no_room |= getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+    def _reuse_log(self) -> None:
+        """After a change that found no room, and outside of its transaction. Waits for nobody: others read on, and it is tried again."""
+        if not self.found_no_room or self.connection is None:
+            return
+        self.found_no_room = False
+        with contextlib.suppress(sqlite3.Error):  # the disk is full for the database's file, too
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
