@@ -23,6 +23,7 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.core.cache.backends.redis import RedisCache
 
 from experiments.live.page_layer import PageLayer
+from tests.disk import small_disk
 from webapp import home as homes
 from webapp.studio import broker, programs
 from webapp.studio.checks import Refusal
@@ -205,3 +206,27 @@ with app.connection_for_read() as connection:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "3\n", "one of them waits already, and is not asked for again"
     assert "cannot be reached" not in done.stderr
+
+
+def test_one_whose_home_is_on_a_full_disk_takes_messages() -> None:
+    """One that keeps a file refuses them then, and the workers end."""
+    with tempfile.TemporaryDirectory(prefix="edt-broker-") as above, small_disk(Path(above, "home"), 8 << 20) as disk:
+        home = disk.folder
+        homes.prepare(home)
+        for name in ("run", "log", "redis"):
+            (home / name).mkdir(mode=0o700)
+        child = Child(programs._broker(home), home)
+        broker.make_socket_folder(home)
+        child.start()
+        try:
+            url = homes.broker_urls(home, "")[1]
+            broker.wait(url)
+            disk.fill()
+            with redis.Redis.from_url(url) as client:
+                for number in range(100):
+                    client.rpush("control", f"{number} {'x' * 1000}")
+                assert client.llen("control") == 100
+        finally:
+            child.ask_to_stop()
+            assert child.popen is not None
+            child.popen.wait(timeout=20)
