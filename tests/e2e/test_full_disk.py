@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests import cast
 from tests.disk import SmallDisk, small_disk
 from tests.e2e.studio import Studio, wait_until
 from tests.engine.harness import weights
@@ -101,3 +104,29 @@ def test_four_runs_wait_for_room_and_go_on(studio: Studio, disk: SmallDisk, tmp_
     folders = {run: studio.home / "runs" / name for run, name in studio.rows("SELECT id, folder FROM experiments_trainingrun")}
     assert {weights(folders[run]) for run in runs} == {weights(folders[calm])}
     assert (studio.home / "host" / "local" / "reserve").stat().st_size == 16 * MIB
+
+
+def test_people_are_told_that_the_disk_is_full_and_may_still_delete_and_nothing_ends(studio: Studio, disk: SmallDisk) -> None:
+    with httpx.Client(base_url=f"{studio.url}/api/v1", auth=("alice", studio.account("alice")), timeout=60) as alice:
+        token = alice.post("/tokens", json={"name": "full", "scope": "admin"}).json()["token"]
+        alice.auth, alice.headers["Authorization"] = None, f"Bearer {token}"
+        kept, gone = (alice.post("/projects", json={"name": name}).json()["id"] for name in ("Kept", "Gone"))
+        code = {"file": ("code.zip", cast.zipped({"main.py": "x = 1", "weights.bin": os.urandom(100_000)}).getvalue())}
+        definition = {"name": "lenet", "command": "main.py"}
+
+        def full() -> bool:
+            disk.fill()
+            return disk.free() == 0 and not (studio.home / "host" / "local" / "reserve").exists()
+
+        wait_until(full, "the reserve is used up, too")
+        refused = alice.post(f"/projects/{kept}/definitions", data=definition, files=code)
+        assert (refused.status_code, refused.json()["title"]) == (507, "Insufficient Storage")
+        assert refused.json()["detail"].startswith("The studio's disk is full, so this was not done")
+        wait_until(lambda: full() and alice.delete(f"/projects/{gone}").status_code in (204, 404), "a project is deleted", deadline_s=60)
+        disk.make_room()
+        wait_until(lambda: alice.post(f"/projects/{kept}/definitions", data=definition, files=code).status_code == 201, "its code is taken")
+        assert [each["name"] for each in alice.get("/projects").json()["items"]] == ["Kept"]
+        assert alice.get(f"/projects/{kept}/definitions").json()["items"][0]["name"] == "lenet"
+    assert not list((studio.home / "tmp").iterdir())
+    assert "has ended unexpectedly" not in studio.tail(1000)
+    assert "Traceback" not in studio.tail(1000)
