@@ -122,7 +122,8 @@ def use_store() -> None:
 @shared_task
 def prune() -> None:
     """Remove what expires, and begin with what was deleted."""
-    more = pruning.prune(clock.now())
+    now = clock.now()
+    more = clock.is_steady(now) and pruning.prune(now)
     if deletion.go_on(clock.now()) or more:  # last, so that a project that cannot be removed keeps nothing else
         notify.nudge_prune()
 
@@ -130,6 +131,7 @@ def prune() -> None:
 @shared_task
 def clear() -> None:
     """A turn of removing what was deleted, and another one if there is more: turns of plans and journals come in between."""
-    more = pruning.clear(clock.now())
+    now = clock.now()
+    more = clock.is_steady(now) and pruning.clear(now)
     if deletion.go_on(clock.now()) or more:
         notify.nudge_prune()

@@ -137,8 +137,10 @@ def _at_home() -> bool:
 
 
 def due(now: dt.datetime, kept: dt.timedelta) -> QuerySet[Tombstone]:
+    """Without `kept` all: the clock may have been ahead when they came into the trash."""
     at_once = Q(kind=Kind.UPLOAD)  # given up or finished: nothing of it is missed
-    return Tombstone.objects.filter(Q(trashed_at=None) | at_once | Q(trashed_at__lte=now - kept), emptied_at=None)
+    waits = Tombstone.objects.filter(emptied_at=None)
+    return waits.filter(Q(trashed_at=None) | at_once | Q(trashed_at__lte=now - kept)) if kept else waits
 
 
 def _go_on(stone: Tombstone, now: dt.datetime) -> bool:

@@ -181,8 +181,8 @@ class TrainingRun(models.Model):
         return self.remaining_s() if self.total_steps() else self.bar_left_s
 
     def duration(self, now: dt.datetime) -> dt.timedelta | None:
-        """From the first step to the end or `now`; None before the first step."""
-        return (self.ended_at or now) - self.started_at if self.started_at else None
+        """From the first step to the end or `now`, none where the clock was put back meanwhile; None before the first step."""
+        return max(dt.timedelta(0), (self.ended_at or now) - self.started_at) if self.started_at else None
 
     def average_rate(self) -> float | None:
         """Steps a second from the first step to the end, with all that came between them, as its chart shows them; None while it lives."""
