@@ -81,8 +81,9 @@ def submission(run: TrainingRun) -> Submission:
     if found is not None:
         return found
     framework = frameworks.of(run.version.distributed)
-    command = shlex.join(bundles.parse_command(run.command))
-    return Submission(run=run, args=f"--exec-start {framework.name} --model-main {command}", framework=framework.name)
+    command = shlex.join(bundles.parse_command(run.command)) if run.command else ""  # one that is logged from outside has none
+    args = f"--exec-start {framework.name} --model-main {command}" if command else ""
+    return Submission(run=run, args=args, framework=framework.name)
 
 
 def described(run: TrainingRun, request: HttpRequest) -> dict[str, object]:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from experiments import services
 from experiments.models import DefinitionVersion, Experiment, Project, TrainingDefinition, TrainingRun, User
+from experiments.services import outside
 from tests import cast
 from tests.conftest import SentMessages
 from tests.web import wmla
@@ -301,3 +303,10 @@ def test_a_body_that_is_no_form_is_refused(script: Script) -> None:
     for field in ("[]", "{", "[" * 5000, '{"args": 5}', '{"args": "--exec-start PyTorch", "hardwareSpec": 5, "dataSource": 7}'):
         answer = script.call("post", f"{DL}/execs", {**part(MAIN.encode(), "main.py"), "data": field}, Accept="application/json")
         assert answer.status_code == 400, field[:20]
+
+
+def test_a_run_that_somebody_logs_from_outside_is_in_the_list(script: Script, project: Project, alice: User) -> None:
+    """The whole list was refused where there was one: a command of nothing names no script."""
+    run = outside.begin_run(project, by=alice, name="laptop", began_at=timezone.now(), now=timezone.now())
+    [found] = script.json(f"{DL}/execs")
+    assert (found["id"], found["args"], found["state"]) == (f"wmla-{run.pk}", "", "RUNNING")
