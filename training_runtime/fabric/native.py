@@ -19,7 +19,6 @@ from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, schedulers_of
 from training_runtime.elastic.processes import becoming, fork_server_spawned
 from training_runtime.elastic.processes.becoming import Becomes
-from training_runtime.elastic.state import checkpoint
 from training_runtime.elastic.state.combined_optimizer import CombinedOptimizer
 from training_runtime.elastic.state.registered import Registered
 from training_runtime.elastic.training_components import TrainingComponents
@@ -111,7 +110,7 @@ def _steps(
         job = make(config=running.train_config(parts, most, session))
         try:
             running.Training(job, session, slots).run()
-            return _take_all(job)
+            return None
         except Becomes as worker:
             _kept.append(worker)
             context, lengths = worker.context, worker.lengths
@@ -152,14 +151,6 @@ def _in_worker(steps: Iterator[Any]) -> Generator[Step, None, None]:
     worker = next(steps)
     logging.send_to(worker.log)
     yield from steps
-
-
-def _take_all(job: Job) -> None:
-    """What the training has made of everything that learns, for the code behind the loop. (The weights are there already.)"""
-    shape = job.shape(*job.load_datasets())
-    kept = checkpoint.find(job, shape).newest
-    if kept is not None and not kept.foreign:
-        checkpoint.load_engine(job, shape, kept.position, lambda message: print(message, file=sys.stderr))
 
 
 def _guard() -> None:

@@ -48,6 +48,10 @@ NARROW_SUMS = (
     "not in float32: its bits stay what they were. A new run has the finer sums"
 )
 ENDS = "--------END TRAINING: completed epoch {} in time {:.3f} --------"
+NOT_TAKEN = (
+    "what the script holds beside the model (the optimizer, averages of the weights, what callbacks keep) is behind train() what it was "
+    "before: {}"
+)
 NOT_EXPORTED = "the final model was not exported in ONNX format: {}. The .pth files are there all the same"
 
 MOST_TIMEOUT_S = 1_000_000  # poll(2) takes milliseconds in 31 bits
@@ -174,7 +178,7 @@ class Training:
                 self.when_stopped(job)
             else:
                 console.say(ENDS.format(recorder.epoch, time.monotonic() - began))
-                exporting = _take_final(job, recorder)
+                exporting = _take_final(job, recorder, coordinator.last_position)
         if session.stopped:
             raise SystemExit(0)  # Stop ends the script too: what would follow expects a finished training
         _conclude(exporting, recorder)
@@ -220,7 +224,7 @@ class Training:
             if outcome == "stopped":
                 self.when_stopped(job)
             if outcome == "completed":
-                _conclude(_take_final(job, recorder), recorder)
+                _conclude(_take_final(job, recorder, coordinator.last_position), recorder)
         if outcome == "stopped":
             raise KeyboardInterrupt
 
@@ -257,8 +261,14 @@ def _set_back(handler: object, number: int = signal.SIGINT) -> None:
     signal.signal(number, handler)  # type: ignore[arg-type]
 
 
-def _take_final(job: Job, recorder: Recorder) -> Export | None:
-    """The script's model takes the final weights; an export of it begins where the script wants one. While no thread runs."""
+def _take_final(job: Job, recorder: Recorder, position: int) -> Export | None:
+    """The script's objects become what the training has made of them; an export of the model begins where the script wants one. While no
+    thread runs."""
+    if not job.shard_optimizer:  # that is asked for where memory is short
+        try:
+            _take_learnt(job, position)
+        except Exception as error:  # it may hold anything of the script's
+            recorder.write(journal.Warned(NOT_TAKEN.format(f"{type(error).__name__}: {error}")))
     if model_files.final_path(job.result_dir).exists():
         model_files.load_final(job.model, job.result_dir)
     done_before = not model_files.example_path(job.result_dir).exists() and model_files.onnx_path(job.result_dir).exists()
@@ -269,6 +279,15 @@ def _take_final(job: Job, recorder: Recorder) -> Export | None:
     except ExportFailed as error:
         recorder.write(journal.Warned(NOT_EXPORTED.format(error)))
         return None
+
+
+def _take_learnt(job: Job, position: int) -> None:
+    """All that learns, from the state that the training has left."""
+    try:
+        checkpoint.load_last(job, position)
+    except KeyError:  # something of it holds a data set, which this process has not made so far
+        job.prepare_datasets()
+        checkpoint.load_last(job, position)
 
 
 def _conclude(exporting: Export | None, recorder: Recorder) -> None:

@@ -168,6 +168,17 @@ def load_engine(job: Job, shape: RunPlan, position: int, warn: Callable[[str], N
     return False
 
 
+def load_last(job: Job, position: int) -> None:
+    """Make the job's objects what a training that is over, at `position`, has left: the optimizer, and what has learnt beside the model.
+    Raises what reading it raises; FileNotFoundError where there is no such state."""
+    with _opened(engine_path(job.result_dir)) as fd:
+        line = _read_line(fd)
+        if int(line["tick"]) < position - 1:  # that of the last epoch's end is of before the position is counted on
+            raise FileNotFoundError("the state that is on the disk is an earlier one")
+        _verify(fd, line)
+        capture.restore(transfer.index_of(fd), transfer.Landing(fd, 0), job.live)
+
+
 def _position(fd: int) -> int | None:
     """None where the file does not tell; who looked for the newest state has said so."""
     try:

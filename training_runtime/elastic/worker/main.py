@@ -206,7 +206,8 @@ class Worker(Stepping):
         """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it
         die over that, another worker takes up the state and does the rest."""
         last = self.shape.unit(self.position - 1)
-        if self.group.rank == 0 and not (last.kind == "end" and self.job.checkpoints(last.epoch)):
+        is_written = last.kind == "end" and self.job.checkpoints(last.epoch) and not self.hooks.ends_epochs()
+        if self.group.rank == 0 and not is_written:
             self._written()
             self._patiently(lambda: emergency_checkpoint.save(self.job, self.shape, self.segment, self.position, self.recent_reports))
         self._written()
