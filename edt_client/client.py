@@ -53,7 +53,8 @@ class Studio(Connection):
         return self.do(folders.save(packing.pack(Path(folder)), attributes, project=project, name=name))[1]
 
     def run(self, folder: Path | str, command: str, *, project: str, name: str = "", slots: int | None = None, **said: Any) -> Run:
-        """Pack a folder, save it, and run `command` ("main.py --lr 0.1") of it. `said`: data, source_folder, environment."""
+        """Pack a folder, save it, and run `command` ("main.py --lr 0.1") of it. `said`: data, source_folder, environment; distributed
+        ("elastic", "single", "torchrun" or "torchrun_elastic"), where that is not to be what its code asks for."""
         return Run(self, self.do(folders.run(packing.pack(Path(folder)), command, project=project, name=name, slots=slots, **said)))
 
     def sweep(

@@ -13,14 +13,17 @@ from edt_client.things import RunFacts, Version
 
 
 def save(packed: Packed, attributes: Mapping[str, str], *, project: str, name: str = "") -> Operation[tuple[int, Version]]:
-    """The number of the project, which is made where there is none, and the version."""
+    """The number of the project, which is made where there is none, and the version, of the type that its code asks for where nobody says
+    another."""
     found = yield from operations.project_of(project, make=True)
-    version, _ = yield from sending.save_code(found.id, name or packed.name, packed.zip, attributes)
+    version, _ = yield from sending.save_code(found.id, name or packed.name, packed.zip, {"distributed": sending.BY_CODE, **attributes})
     return found.id, version
 
 
-def run(packed: Packed, command: str, *, project: str, name: str, slots: int | None, **said: Any) -> Operation[RunFacts]:
-    attributes = {"command": command, **({"max_slots": str(slots)} if slots else {})}
+def run(
+    packed: Packed, command: str, *, project: str, name: str, slots: int | None, distributed: str = sending.BY_CODE, **said: Any
+) -> Operation[RunFacts]:
+    attributes = {"command": command, "distributed": distributed, **({"max_slots": str(slots)} if slots else {})}
     number, version = yield from save(packed, attributes, project=project)
     return (yield from operations.start(number, version.id, command=command, name=name, **said))
 

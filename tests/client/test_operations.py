@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from edt_client import operations, sending
+from edt_client import folders, operations, sending
 from edt_client.calls import Answer, Call, Operation
 from edt_client.errors import ClientError, Refused
+from edt_client.packing import Packed
 
 
 def told(operation: Operation[Any], answers: Sequence[Any]) -> tuple[Any, list[Call]]:
@@ -97,3 +98,23 @@ def test_code_whose_type_nobody_says_is_not_saved_again_where_it_has_the_one_tha
     other = {"command": "other.py", "distributed": "by_code"}
     _, asked = told(sending.save_code(1, "n", b"code", other), [listed, made])
     assert asked[-1].fields == other, "of another script the type is not known yet"
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (lambda packed: folders.run(packed, "main.py", project="p", name="", slots=None), "by_code"),
+        (lambda packed: folders.run(packed, "main.py", project="p", name="", slots=2, distributed="torchrun"), "torchrun"),
+        (lambda packed: folders.sweep(packed, "main.py", {"lr": ["1"]}, project="p", name=""), "by_code"),
+        (lambda packed: folders.save(packed, {}, project="p"), "by_code"),
+        (lambda packed: folders.save(packed, {"distributed": "elastic"}, project="p"), "elastic"),
+    ],
+    ids=["run", "run of a type", "sweep", "save", "save of a type"],
+)
+def test_code_that_python_sends_is_of_the_type_that_it_asks_for_unless_another_is_said(begin: Any, kind: str) -> None:
+    operation = begin(Packed("n", b"code", ("main.py",), 4))
+    assert next(operation).path == "/projects"
+    operation.send(Answer(200, json.dumps({"items": [project(1, "p")], "next": None}).encode()))
+    made = operation.send(Answer(200, json.dumps({"items": [], "next": None}).encode()))
+    assert made.fields is not None
+    assert (made.path, made.fields["distributed"]) == ("/projects/1/definitions", kind)
