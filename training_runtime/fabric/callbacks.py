@@ -25,10 +25,12 @@ class LoggerCallback:
 
 
 class Callback:
-    """Runs on every worker alike. `params` holds 'epochs' and 'optimizer' (the one that really steps), `model` the worker's model."""
+    """Runs on every worker alike. `params` holds 'epochs' and 'optimizer' (the one that really steps), `model` the worker's model. Where
+    one sets `stop_training` to True the training ends with the epoch: all workers alike."""
 
     params: dict[str, Any] | None = None
     model: Any = None
+    stop_training: bool = False
 
     def on_train_begin(self) -> None:
         """Before this worker's first step, with `params` and `model` set; also in a worker that joins later, before it takes the others'

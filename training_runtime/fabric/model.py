@@ -15,6 +15,7 @@ from training_runtime.elastic.driver import main as driver
 from training_runtime.elastic.job import Job, TrainConfig, schedulers_of
 from training_runtime.elastic.processes import fork_server_spawned
 from training_runtime.elastic.state import script_globals
+from training_runtime.elastic.state.registered import early_end
 from training_runtime.errors import UserError
 from training_runtime.fabric import download, frameworks, laptop, running
 from training_runtime.fabric.arguments import as_list, check_whole, engines_of, in_other_words, is_logger, warn_of_unknown, with_aliases
@@ -151,7 +152,7 @@ class FabricModel:
             user_callbacks=self.user_callbacks,
             schedulers=schedulers_of(components.optimizer),
             save_to_onnx=self.save_to_onnx,
-            registered=script_globals.of(components.model, components.optimizer, self.user_callbacks),
+            registered=script_globals.of(components.model, components.optimizer, self.user_callbacks) | {"ended": early_end()},
         )
 
     def download(self, out_dir: str | os.PathLike[str] | None = None) -> str:

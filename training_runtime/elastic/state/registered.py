@@ -39,6 +39,11 @@ class Registered:
                 _put(self.given[name], value)
 
 
+def early_end() -> Registered:
+    """Whether the script has asked for the end of the training (`asked`), and after which position that is (`tick`; 0: not yet)."""
+    return Registered({"by script": {"asked": 0, "tick": 0}})
+
+
 def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 

@@ -65,6 +65,11 @@ class WorkerHooks:
         last = save_model and epoch + 1 == self._job.epochs
         self._all("on_epoch_end", epoch, forgives=_lacks_gpu if last else None, save_model=save_model)
 
+    def ask_to_stop(self) -> bool:
+        """Whether one of the script's callbacks has set `stop_training`, of its own or of the model, as those of Keras do."""
+        told = (*self._job.user_callbacks, self._job.script_objects[0]) if self._job.user_callbacks else ()
+        return any(getattr(each, "stop_training", False) is True for each in told)
+
     def trained(self, vectors: Sequence[list[float]], epoch: int, workers: int) -> None:
         """After a step: the logger gets the means over this worker's own engines."""
         logger = self._logger

@@ -27,7 +27,7 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import becoming, reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture
-from training_runtime.elastic.state.registered import Registered
+from training_runtime.elastic.state.registered import Registered, early_end
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.loop_step import NO_UPDATE, OUTSIDE, TOO_EARLY, Batch, Step
 from training_runtime.elastic.worker.loop_watch import LoopWatch
@@ -43,7 +43,6 @@ CAUGHT = (
     "an exception in the loop over the steps was caught outside of it, where workers have nothing to do: catch it in the body or not at all"
 )
 NO_RESULT = "evaluate(batch) must return the loss, or a dict with {}, not {}"
-STOPPED = "The script has ended the training by step.stop(): after step {} of {}."
 ASKED = 1  # a column of the engines' metric vectors, in which loops have no accuracy: whether the worker was asked to end the training
 BEGINS = "step"  # the purpose of what is drawn before the first batch
 
@@ -77,6 +76,7 @@ class LoopWorker(Worker):
     """A worker whose steps are passes of the script's loop."""
 
     computes = LoopCompute
+    stops_by = "step.stop()"
     compute: LoopCompute
 
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
@@ -85,7 +85,6 @@ class LoopWorker(Worker):
         self.exchange.refused, self.exchange.copies = OUTSIDE, True  # the body may clip what it finds
         self.optimizers: tuple[torch.optim.Optimizer, ...] = getattr(job.optimizer, "optimizers", (job.optimizer,))
         self.evaluated: dict[str, float] = job.registered["evaluated"].given["means"]  # type: ignore[attr-defined]
-        self.ended: dict[str, int] = job.registered["ended"].given["by script"]  # type: ignore[attr-defined]
         self._lines: list[reports.LoggedLine] = []
         self._logged = reports.Logged(0, ())
         self.watch = LoopWatch(job, self.exactness.tell)
@@ -93,10 +92,6 @@ class LoopWorker(Worker):
 
     def _is_alone(self, _sizes: tuple[int, ...]) -> bool:
         return False  # gradients are put together the same way whoever does it: the body may drop them between two backward passes
-
-    @property
-    def last_position(self) -> int:
-        return self.ended["tick"] or self.shape.length
 
     def steps(self) -> Iterator[Step]:
         """The passes of the loop. At the end of the training this worker has done what is to be done then."""
@@ -166,11 +161,6 @@ class LoopWorker(Worker):
             self.ended.update(asked=1, tick=self.position + 1 + step.is_last_of_epoch)
         elif step._stops:
             self.ended["asked"] = 1
-
-    def _finish(self) -> None:
-        if self.group.rank == 0 and self.position < self.shape.length:
-            self._warn(STOPPED.format(self.shape.step_at(self.position), self.shape.step_at(self.shape.length)))
-        super()._finish()
 
     def parts(self, step: Step) -> Iterator[Batch]:
         """The batches of this worker's parts, and those of who dies; then the sum over all parts. Where this worker is needed no more its
@@ -304,7 +294,7 @@ class LoopWorker(Worker):
 def own_state(dataset: object) -> dict[str, Registered]:
     """What a loop's workers know besides the script's own: figures of the last evaluation, whether and after which position the script has
     ended the training, and where they are in a stream."""
-    found = {"evaluated": Registered({"means": {}}), "ended": Registered({"by script": {"asked": 0, "tick": 0}})}
+    found = {"evaluated": Registered({"means": {}}), "ended": early_end()}
     return found | ({"stream": Registered({"position": dataset.position})} if isinstance(dataset, Stream) else {})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from training_runtime import storage
 from training_runtime.elastic import look, verify
@@ -22,8 +22,10 @@ from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes import reports
 from training_runtime.elastic.processes.worker_context import WorkerContext
 from training_runtime.elastic.state import capture, checkpoint, digest, emergency_checkpoint, model_files
+from training_runtime.elastic.state.registered import early_end
 from training_runtime.elastic.worker.compute import BatchMetrics, Compute
 from training_runtime.elastic.worker.ledger import Ledger
+from training_runtime.elastic.worker.lifecycle import Retired
 from training_runtime.elastic.worker.stepping import Doing, Stepping
 from training_runtime.elastic.worker.validation import Validation
 from training_runtime.errors import RuntimeFailure
@@ -31,10 +33,15 @@ from training_runtime.errors import RuntimeFailure
 CHECKPOINT_MINUTES = 10.0  # between two engine checkpoints within an epoch; EDT_CHECKPOINT_MINUTES, 0: only at the ends of epochs
 
 
+STOPPED = "The script has ended the training by {}: after step {} of {}."
+
+
 class Worker(Stepping):
-    """The units of one worker process."""
+    """The units of one worker process. `ended`: whether, and after which position, the script has ended the training, which is a part of
+    the state."""
 
     computes = Compute
+    stops_by = "stop_training"
 
     def __init__(self, job: Job, shape: RunPlan, context: WorkerContext, segment: Segment) -> None:
         # First of all: it may fork, which is not safe any more once a device has been touched.
@@ -50,13 +57,15 @@ class Worker(Stepping):
         self.exactness.begin(found, on_device=context.on_device)
         self.ledger = Ledger(job.result_dir) if os.environ.get("EDT_LEDGER") else None
         self.replicas, self._warned = digest.Replicas(segment), False
+        ended: Any = job.registered.get("ended") or early_end()
+        self.ended: dict[str, int] = ended.given["by script"]
         self.checkpoint_every_s = 60 * float(os.environ.get("EDT_CHECKPOINT_MINUTES") or CHECKPOINT_MINUTES)
         self.saved_at = time.monotonic() - checkpoint.age_s(job.result_dir)
 
     @property
     def last_position(self) -> int:
-        """Of the whole training."""
-        return self.shape.length
+        """Of the whole training, as far as is known."""
+        return self.ended["tick"] or self.shape.length
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -128,6 +137,8 @@ class Worker(Stepping):
         return metrics
 
     def _begin_epoch(self, unit: WorkItem) -> None:
+        if unit.epoch and self.job.user_callbacks and self._agree_on_the_end(unit):
+            return
         seed_everything(derive(self.shape.seed, unit.epoch, 0, 0, "begin"))
         self.job.model.train()
         self.whole = False
@@ -138,6 +149,21 @@ class Worker(Stepping):
         self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.snapshot()
         self._commit(self.position + 1)
+
+    def _agree_on_the_end(self, unit: WorkItem) -> bool:
+        """Whether a callback has ended the training with the epoch before. All must have heard it: where one goes on alone, nobody comes to
+        an end. Here, where no state is half done, members may change over it."""
+        self.replicas.tell(self.worker_id, self.group.next_parity, dict.fromkeys(digest.SECTIONS, self.ended["asked"]))
+        agreed = self._sync()
+        differ, groups = self.replicas.compare(self.group.record.members, self.group.parity)
+        if differ and self.group.rank == 0:
+            self._report(reports.Diverged(unit.step, ("stop_training",), tuple(map(tuple, groups))))
+        if differ:
+            raise Retired
+        self._move_on(agreed)
+        if self.ended["asked"]:
+            self.ended["tick"] = self.position
+        return bool(self.ended["asked"])
 
     def _end_epoch(self, unit: WorkItem) -> None:
         self._digest(unit)
@@ -154,6 +180,8 @@ class Worker(Stepping):
         self.sharding.open()
         with self._excused(), self.exactness.callbacks():
             self.hooks.epoch_end(unit.epoch, save_model=self.group.rank == 0)
+        if self.hooks.ask_to_stop():
+            self.ended["asked"] = 1
         self.compute.refuse_changes()
         self.exchange.refuse_changes(self.job.optimizer)
         self.buffers.snapshot()
@@ -205,6 +233,8 @@ class Worker(Stepping):
     def _finish(self) -> None:
         """The first member writes down the state, then the others go and give their slots back, while it writes the final model. Should it
         die over that, another worker takes up the state and does the rest."""
+        if self.group.rank == 0 and self.position < self.shape.length:
+            self._warn(STOPPED.format(self.stops_by, self.shape.step_at(self.position), self.shape.step_at(self.shape.length)))
         last = self.shape.unit(self.position - 1)
         is_written = last.kind == "end" and self.job.checkpoints(last.epoch) and not self.hooks.ends_epochs()
         if self.group.rank == 0 and not is_written:
