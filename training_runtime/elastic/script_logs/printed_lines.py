@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from training_runtime.elastic.script_logs.printed_boxes import Boxes
 from training_runtime.tracking.answers import Group, group_of
 
 LONGEST_LINE, LONGEST_DRAWN = 600, 4096  # without and with what only a terminal sees
@@ -167,10 +168,14 @@ class PrintedLines:
     _last: int | None = None  # the length of the pass that was told of last
     _is_counted: bool = False  # some line said where in an epoch it is
     _table: _Table | None = None  # whose rows may come
+    _boxes: Boxes = field(default_factory=Boxes)
 
     def add(self, text: str) -> list[PrintedValue]:
         """The figures of a line; none where it has none."""
         text = _PLACE.sub("", _ESCAPES.sub("", text[:LONGEST_DRAWN]), count=1)
+        if (box := self._boxes.add(text)) is not None:
+            self._step, figures = box
+            return [PrintedValue(_group_said(name) or "train", name, self._step, value) for name, value in figures.items()]
         self._table = _Table.below(text) or self._table
         if len(text) > LONGEST_LINE or (not any(map(str.isdigit, text)) and _group_said(text) is None) or _COMPLAINT.match(text):
             return []
