@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 from typing import Literal
 
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # what a process does to itself
+PRINTED_BYTES = 1 << 16  # at the end of a log, in which a process says why it crashes
+_CAUSE_LENGTH = 300
+_CAUSE = re.compile(r"^ *what\(\): +(\S.*)$", re.MULTILINE)
+_STACK = re.compile(r"^Fatal Python error: .*?(?=^Extension modules:|\Z)", re.MULTILINE | re.DOTALL)
 GOT_ON_S = 10.0  # a run that trains for so long gets more done than starting it again costs
 
 
@@ -25,3 +31,10 @@ def ended_how(exit_code: int | None, who: str = "driver") -> str:
         return f"the {who} was killed by {signal.Signals(-exit_code).name}"
     except ValueError:
         return f"the {who} was killed by signal {-exit_code}"
+
+
+def cause_printed(text: str) -> tuple[str, str]:
+    """Of what a process has printed before it crashed: the exception of C++ that nobody caught, and where it was in Python. Empty where it
+    has not said so."""
+    causes, stacks = _CAUSE.findall(text), _STACK.findall(text)
+    return (causes[-1].strip()[:_CAUSE_LENGTH] if causes else "", stacks[-1].rstrip() if stacks else "")

@@ -156,6 +156,29 @@ def test_a_process_that_is_killed_before_its_scripts_end_has_failed(start):
     assert len(run.events("generation")) == 2
     (failed,) = run.events("error")
     assert "worker 1 (slot 6) was killed by SIGABRT" in failed.message
+    assert 'main.py", line 10 in <module>' in failed.traceback
+
+
+UNEVEN = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+count = 1 if dist.get_rank() else 4096
+dist.barrier()
+dist.all_gather([torch.zeros(count), torch.zeros(count)], torch.zeros(count))
+"""
+
+
+def test_ranks_that_do_not_do_the_same_steps_are_told_what_the_library_says_of_it(start):
+    run = start(UNEVEN, torchrun="fixed", max_slots=2, max_restarts=0)
+    run.members(5, 6)
+    assert run.wait() == 1, run.tail()
+    (failed,) = run.events("error")
+    assert "Is there a distributed collective mismatch in your code?" in failed.message
+    assert "in all_gather" in failed.traceback
+    assert 'main.py", line' in failed.traceback
+    assert "Extension modules" not in failed.traceback
 
 
 SIGNALLED = """

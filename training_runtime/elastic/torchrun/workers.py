@@ -20,7 +20,7 @@ from pathlib import Path
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from training_runtime import console, storage
-from training_runtime.crashes import ended_how
+from training_runtime.crashes import CRASHES, PRINTED_BYTES, cause_printed, ended_how
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.gpu_names import gpu_name
 from training_runtime.protocol import RunSpec, SlotRef, Worker
@@ -40,6 +40,8 @@ class WorkerProcess:
     handle: int
     ticks: int
     error_file: Path
+    log_file: Path
+    log_from: int  # bytes that earlier ones have left in it
     status: int | None = None
     error: tuple[int, str] | None = None
     killed_late: int = 0
@@ -92,8 +94,16 @@ class WorkerProcess:
             told = json.loads(self.error[1] if self.error is not None else "")["message"]
             message, stack = str(told["message"])[:_SHOWN], str(told["extraInfo"]["py_callstack"])
         except (ValueError, KeyError, TypeError, RecursionError):  # it was killed, or left by sys.exit; or it wrote what it liked
-            return Failure(ended_how(self.status, who), "", self.status)
+            cause, stack = cause_printed(self._printed()) if -self.status in CRASHES else ("", "")
+            return Failure(f"{ended_how(self.status, who)}{': ' * bool(cause)}{cause}", stack, self.status)
         return Failure(f"{who} failed: {message}", stack, self.status)
+
+    def _printed(self) -> str:
+        """The end of what it has printed."""
+        with contextlib.suppress(OSError), self.log_file.open("rb") as file:
+            file.seek(max(self.log_from, self.log_file.stat().st_size - PRINTED_BYTES))
+            return file.read(PRINTED_BYTES).decode(errors="replace")
+        return ""
 
     def failed_ns(self) -> int:
         """Orders failures: who was killed before who raised an error, and those by when it was written down."""
@@ -173,6 +183,7 @@ def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_
     own_words = (str(os.getpid()), str(begins))
     command = [sys.executable, "-P", "-u", "-m", "training_runtime.elastic.torchrun.worker", *own_words, *spec.argv]
     log = console.open_log(log_file, mode=0o644)
+    log_from = os.fstat(log).st_size
     try:
         process = subprocess.Popen(
             command,
@@ -186,7 +197,8 @@ def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_
         )
     finally:
         os.close(log)
-    return WorkerProcess(rank, slot, process, os.pidfd_open(process.pid), process_handles.start_ticks(process.pid), error_file)
+    handle, ticks = os.pidfd_open(process.pid), process_handles.start_ticks(process.pid)
+    return WorkerProcess(rank, slot, process, handle, ticks, error_file, log_file, log_from)
 
 
 def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:
