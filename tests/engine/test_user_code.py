@@ -86,6 +86,35 @@ def test_wrong_arguments_get_one_clear_sentence(start):
     assert run.events("error")[0].message == "UserError: train: batch_size must be a whole number of at least 1, not 0"
 
 
+LOADER = "torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=8)"
+
+
+def test_a_data_loader_in_the_place_of_a_data_set_is_told_what_to_give_instead(start):
+    run = finish(start, script(data=f"return {LOADER}, None"), code=1)
+    message = run.events("error")[0].message
+    assert message.startswith("UserError: the train dataset is a DataLoader, and FabricModel makes the batches itself: return its dataset")
+    assert "stream" not in message
+
+
+OWN_STEPS = """
+def step(model, data, eva, loader, args):
+    x, y = data
+    other.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    other.step()
+    return eva(model(x), y), loss.item()
+"""
+
+
+def test_an_optimizer_that_steps_within_a_part_of_a_step_is_refused_and_where_there_is_one_part_it_is_not(start):
+    other = "other = torch.optim.Adam(model.parameters())"
+    text = script(top=OWN_STEPS, arguments=", fn_step_train=step").replace("FabricModel(model", f"{other}\nFabricModel(model")
+    run = finish(start, text, slots=(0,), code=1)
+    assert "fn_step_train called step() of Adam. It computes one of the 2 parts of a step" in run.events("error")[0].message
+    finish(start, text.replace("2, 8, 2", "2, 8, 1"), slots=(0,))
+
+
 def test_several_workers_on_a_processor_that_orders_writes_otherwise_are_refused_and_one_is_not(start):
     top = "import platform; platform.machine = lambda: 'aarch64'"
     run = start(script(top=top))

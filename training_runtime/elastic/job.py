@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
 
 from training_runtime.elastic.comm import all_reduce, banks
 from training_runtime.elastic.comm.segment import Layout
@@ -27,6 +28,11 @@ from training_runtime.elastic.state import capture, digest, optimizers, transfer
 from training_runtime.elastic.training_components import Metric, TrainingComponents
 from training_runtime.elastic.worker import buffers
 from training_runtime.errors import UserError
+
+LOADER = (
+    "the {} dataset is a DataLoader, and FabricModel makes the batches itself: return its dataset, say batch_size to train() and give its "
+    "collate_fn as fn_batch_collate. A loop over edt.elastic(...) takes DataLoaders, with their samplers"
+)
 
 SEGMENT, COLLECTIVE = "segment", "collective"
 
@@ -204,6 +210,8 @@ class Job:
             raise UserError(f"the datasets function must return (train_dataset, test_dataset), not {type(found).__name__}")
         self.train_set, self.test_set = (batched.by_sample(data, name) for data, name in zip(found, ("train", "test"), strict=True))
         for name, data in (("train", self.train_set), ("test", self.test_set)):
+            if isinstance(data, DataLoader):
+                raise UserError(LOADER.format(name))
             if data is not None and not isinstance(data, streams.Stream) and streams.is_stream(data):
                 raise UserError(f"the {name} dataset ({type(data).__name__}) is a stream, which a loop over edt.elastic(...) can train on")
             if data is not None and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):

@@ -29,6 +29,7 @@ class Failure:
         """Without a `message` it is the traceback's last line and the `advice`. `no_room`: it was for want of room on the disk."""
         if self._first is None:
             last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown error"
+            last = last.removeprefix(f"{RuntimeFailure.__module__}.")  # our own word on the script
             self._first, self._no_room = (where, message or f"{last}{advice}", traceback), no_room
 
     def tell(self, recorder: Recorder) -> NoReturn:

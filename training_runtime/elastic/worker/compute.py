@@ -7,17 +7,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch._dynamo.eval_frame import OptimizedModule
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from training_runtime.elastic.data.loading import Task, load_task
 from training_runtime.elastic.data.sampler import RunPlan, derive, seed_everything
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.worker import heartbeat
 from training_runtime.errors import UserError
+
+STEPS = (
+    "fn_step_train called step() of {}. It computes one of the {} parts of a step, on one of the workers: what it changes there, the "
+    "others do not have. Call backward() alone, and give FabricModel one optimizer that holds all parameters, in groups where they differ; "
+    "or write the step as a loop over edt.elastic(...), which takes several optimizers (a GAN's, say)"
+)
 
 
 class Compute:
@@ -162,11 +170,26 @@ class Compute:
             return _percent(outputs, labels)
 
         assert self.job.train_function is not None
-        accuracy, loss = self.job.train_function(model, (inputs, targets), eva, None, {})
+        with self._refuse_steps():
+            accuracy, loss = self.job.train_function(model, (inputs, targets), eva, None, {})
         if self.job.metrics is None:
             return BatchMetrics(count, count, float(loss), ((float(accuracy), 100),))
         means = [sum(each) / len(measured) for each in zip(*measured, strict=True)] or [math.nan] * len(self.job.metrics)
         return BatchMetrics(count, 0, float(loss), tuple((mean, 1) for mean in means))
+
+    @contextmanager
+    def _refuse_steps(self) -> Iterator[None]:
+        """Inside, UserError for an optimizer that steps by itself, where a step has several parts."""
+
+        def refuse(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+            raise UserError(STEPS.format(type(optimizer).__name__, self.job.engines))
+
+        hook = register_optimizer_step_pre_hook(refuse) if self.job.engines > 1 else None
+        try:
+            yield
+        finally:
+            if hook is not None:
+                hook.remove()
 
 
 def is_compiled(model: torch.nn.Module) -> bool:
