@@ -51,6 +51,7 @@ def with_line(files: Sequence[int], path: str, line: str) -> None:
         zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as after,
     ):
         for entry in before.infolist():
+            zipcheck.with_slashes(entry)
             if entry.filename == path:
                 text = before.read(entry).decode("utf-8-sig", "replace")
             elif entry.is_dir():

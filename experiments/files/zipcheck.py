@@ -30,6 +30,7 @@ BOMB_RATIO = 200  # ordinary code and data shrink to a tenth; deflate can reach 
 BOMB_FLOOR_BYTES = 32 << 20  # below this no ratio matters
 LOCAL_HEADER_BYTES = 30  # and its name, and what else stands there
 CHUNK_BYTES = 1 << 18
+WINDOWS = (0, 10, 14)  # file systems, as zips name them: FAT, NTFS, VFAT
 CLUTTER = {".DS_Store", "__MACOSX", "Thumbs.db"}
 
 
@@ -113,7 +114,7 @@ def checked(archive: zipfile.ZipFile, *, limits: Limits) -> list[zipfile.ZipInfo
     seen: dict[str, tuple[str, bool]] = {}
     files = []
     for info in infos:
-        _check_name(info.orig_filename)
+        _check_name(with_slashes(info))
         parts = info.filename.rstrip("/").split("/")
         if CLUTTER & set(parts):
             continue
@@ -131,6 +132,16 @@ def checked(archive: zipfile.ZipFile, *, limits: Limits) -> list[zipfile.ZipInfo
             f"The zip unpacks to {declared >> 20} MiB, over {BOMB_RATIO} times its size: leave out what is empty, or make it in code."
         )
     return files
+
+
+def with_slashes(info: zipfile.ZipInfo) -> str:
+    """The name of an entry, which it has from then on: Windows' own Compress-Archive and old .NET write backslashes between folders."""
+    name = info.orig_filename
+    if info.create_system in WINDOWS and "/" not in name:
+        name = name.replace("\\", "/")
+        if name != info.orig_filename:
+            info.filename = name
+    return name
 
 
 def unpack(archive: zipfile.ZipFile, files: Iterable[zipfile.ZipInfo], *, into: Path, limits: Limits) -> None:

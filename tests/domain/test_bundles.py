@@ -19,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
+from experiments.boxed import archives
 from experiments.files import bundles
 from experiments.files.bundles import BundleRefused
 from experiments.files.zipcheck import Limits, contents, opened, unpack
@@ -51,6 +52,13 @@ def named(name: str, *, mode: int | None = None) -> zipfile.ZipInfo:
     return info
 
 
+def of_windows(name: str) -> zipfile.ZipInfo:
+    """An entry as Windows' Compress-Archive writes it."""
+    info = named(name)
+    info.create_system = 0
+    return info
+
+
 def leftovers(home: Path) -> list[Path]:
     found = [path for folder in ("tmp", "bundles", "code") for path in (home / folder).iterdir()]
     return [path for path in found if path.name != ".lock"]
@@ -72,6 +80,22 @@ def test_one_top_folder_is_the_root(home: Path) -> None:
     assert (bundles.code_dir(bundle) / "data/a.txt").read_text() == "a"
     assert bundles.entry(bundle, "python digits/main.py -v") == ("main.py", "-v")
     assert bundles.entry(bundle, "main.py") == ("main.py",)
+
+
+def test_backslashes_that_windows_writes_are_folders(home: Path) -> None:
+    bundle = keep(entries((of_windows("lib\\"), b""), (of_windows("lib\\net.py"), b"y = 2\n"), (of_windows("lib\\deep\\a.py"), b"")))
+    assert bundle.scripts == ["main.py", "lib/net.py", "lib/deep/a.py"]
+    assert (bundles.code_dir(bundle) / "lib/net.py").read_text() == "y = 2\n"
+
+
+def test_a_package_is_added_to_what_windows_has_packed(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.zip", tmp_path / "after.zip"
+    before.write_bytes(entries((of_windows("lib\\requirements.txt"), b"torch")).getvalue())
+    after.touch()
+    archives.with_line([os.open(before, os.O_RDONLY), os.open(after, os.O_RDWR)], "lib/requirements.txt", "numpy")
+    with zipfile.ZipFile(after) as archive:
+        assert archive.namelist() == ["main.py", "lib/requirements.txt"]
+        assert archive.read("lib/requirements.txt") == b"torch\nnumpy\n"
 
 
 def test_modes_are_ours_whatever_the_zip_says(home: Path) -> None:
@@ -176,7 +200,12 @@ REFUSED: dict[str, tuple[Callable[[], io.BytesIO], str]] = {
     "way out inside": (lambda: entries((named("a/../../evil.py"), b"")), "leads out"),
     "absolute": (lambda: entries((named("/etc/cron.d/evil"), b"")), "/etc/cron.d/evil is an absolute path"),
     "drive": (lambda: entries((named("C:/evil.py"), b"")), "C:/evil.py is an absolute path"),
-    "backslash": (lambda: entries((named("a\\evil.py"), b"")), "has a backslash"),
+    "backslash": (lambda: entries((named("a\\evil.py", mode=0o644), b"")), "has a backslash"),
+    "way out of Windows": (lambda: entries((of_windows("..\\evil.py"), b"")), "leads out"),
+    "drive of Windows": (lambda: entries((of_windows("C:\\evil.py"), b"")), "is an absolute path"),
+    "share of Windows": (lambda: entries((of_windows("\\\\host\\evil.py"), b"")), "is an absolute path"),
+    "both": (lambda: entries((of_windows("a/b\\evil.py"), b"")), "has a backslash"),
+    "the same twice": (lambda: entries((of_windows("lib\\a.py"), b""), ("lib/a.py", b"")), "is in the zip twice"),
     "empty part": (lambda: entries((named("a//evil.py"), b"")), "empty part"),
     "dot part": (lambda: entries((named("./evil.py"), b"")), "empty part"),
     "NUL": (lambda: entries((named("evil.py\0.txt"), b"")), "control character"),
