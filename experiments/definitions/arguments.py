@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.script_argument import Argument
 from training_runtime import notebooks
 
 GIVEN = "given"  # the value of an option that takes none

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from django.conf import settings
 
 from experiments.definitions import codework, trainers
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.script_argument import Argument
 from experiments.files import bundles
 from experiments.models import Bundle
 from training_runtime import notebooks
@@ -24,11 +24,12 @@ MOST_CHARACTERS_READ = 1_000_000  # of all scripts of a version
 
 @dataclass(frozen=True)
 class Script:
-    """A Python file that is meant to be run, and its arguments."""
+    """A Python file that is meant to be run, and its arguments. `is_whole`: it has no others, as far as is known."""
 
     path: str
     description: str
     arguments: tuple[Argument, ...]
+    is_whole: bool = True
 
 
 def folder(bundle: Bundle) -> Path:
@@ -64,7 +65,7 @@ def _read_code(sha256: str, root: str, paths: tuple[str, ...]) -> CodeFacts:
             texts[path] = source
     facts: dict[str, codework.ScriptFacts] = (codework.ask("scripts", texts=texts) if texts else None) or {}
     facts = {path: facts[path] for path in texts if path in facts}
-    found = tuple(Script(path, script.description, script.arguments) for path, script in facts.items() if script.runnable)
+    found = tuple(Script(path, script.description, script.arguments, script.is_whole) for path, script in facts.items() if script.runnable)
     wrong = tuple((path, script.syntax_error) for path, script in facts.items() if script.syntax_error)
     return CodeFacts(found, tuple((path, script.trainer) for path, script in facts.items()), wrong)
 

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.boxed import pool, strict
 from experiments.boxed.pool import Busy
 from experiments.definitions import trainers
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.script_argument import Argument
 from training_runtime.errors import ProtocolError
 from training_runtime.records import build
 
@@ -31,12 +31,13 @@ _COLOURED = re.compile(
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """What a script says of itself and of its arguments; `trainer`: by whose it trains (see `trainers`). `syntax_error`: with its line,
-    where there is one."""
+    """What a script says of itself and of its arguments (see `scriptargs.ScriptHelp`); `trainer`: by whose it trains (see `trainers`).
+    `syntax_error`: with its line, where there is one."""
 
     description: str
     arguments: tuple[Argument, ...]
     runnable: bool
+    is_whole: bool
     trainer: str
     syntax_error: str
 

@@ -105,9 +105,9 @@ def associated(
 
 
 def unknown_arguments(version: DefinitionVersion, command: str, names: Sequence[str]) -> str:
-    """A sentence where the command's script declares its arguments, and some of these are none; else ""."""
+    """A sentence where the command's script declares all its arguments, and some of these are none; else ""."""
     (row,) = associated([version], [command])
-    known = next((script.arguments for script in row.scripts if script.path == row.script), ())
+    known = next((script.arguments for script in row.scripts if script.path == row.script and script.is_whole), ())
     unknown = undeclared(known, command, names) if known else []
     if not unknown:
         return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from experiments.definitions.arguments import Effective, arguments, together
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.script_argument import Argument
 from experiments.files import bundles
 from experiments.models import LoggedFacts, TrainingRun
 from experiments.selectors import code

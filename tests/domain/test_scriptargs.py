@@ -10,7 +10,7 @@ from hypothesis import settings as rounds
 from hypothesis import strategies as st
 
 from experiments.definitions import scriptargs
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.script_argument import Argument
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "main.py"
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from experiments import services
-from experiments.definitions.scriptargs import Argument
+from experiments.definitions.script_argument import Argument
 from experiments.metrics import ingest
 from experiments.models import LoggedFacts, Project, TrainingRun, User
 from experiments.selectors import compare
