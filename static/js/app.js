@@ -128,7 +128,7 @@ function failures() {
   document.addEventListener('htmx:error', (event) => say(event, 'The studio did not answer. Look whether it was done, and try again.'));
   document.addEventListener('htmx:response:error', (event) => {
     const { status } = /** @type {CustomEvent} */ (event).detail.ctx.response;
-    if (status === 507) say(event, 'The studio’s disk is full, so this was not done: delete data or runs that nobody needs, or ask an administrator.');
+    if (status === 507) say(event, 'The studio’s disk is full: nothing was done.');
     else if (status >= 500) say(event, 'The studio could not do this: something went wrong there. Try again in a moment.');
     else if (status === 403) say(event, 'The studio refused this: you may not do it, or not any more. Nothing was changed; reload the page.');
     else if (status === 404) say(event, 'This is not there any more: it was deleted, or you may no longer see it. Reload the page.');

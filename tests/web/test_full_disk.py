@@ -85,7 +85,9 @@ def test_a_session_that_cannot_be_written_is_no_bad_request(
     client.raise_request_exception = False
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE filler (x)")
-        cursor.execute("CREATE TRIGGER grows BEFORE UPDATE ON django_session BEGIN INSERT INTO filler VALUES (zeroblob(9000)); END")
+        cursor.execute(
+            "CREATE TRIGGER grows BEFORE UPDATE ON experiments_browsersession BEGIN INSERT INTO filler VALUES (zeroblob(9000)); END"
+        )
     fill()
     assert client.post("/notifications/read/", {}).status_code == 507
 
