@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk import small_disk
 from tests.domain import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -133,3 +134,20 @@ def test_postgresql_is_backed_up_and_put_back_too(tmp_path: Path) -> None:
         done(manage(tmp_path / "other", "restore", str(tmp_path / "one"), database=empty))
         assert looked(tmp_path / "other", empty) == EXPECTED
         done(manage(tmp_path / "other", "prepare", database=empty))
+
+
+def test_what_finds_no_room_says_so_and_is_made_again_where_there_is(tmp_path: Path) -> None:
+    home = seeded(tmp_path / "home")
+    (home / "data" / "large").write_bytes(b"x" * (3 << 20))
+    with small_disk(tmp_path / "small", 2 << 20) as disk:
+        full = manage(home, "backup", str(disk.folder / "one"))
+        assert (full.returncode, "Traceback" in full.stderr) == (1, False), full.stderr
+        assert f"Remove {disk.folder / 'one'}, make room" in full.stderr
+        refused(manage(tmp_path / "other", "restore", str(disk.folder / "one")), "no complete backup")
+    done(manage(home, "backup", str(tmp_path / "two")))
+    with small_disk(tmp_path / "tight", 2 << 20) as disk:
+        full = manage(disk.folder / "home", "restore", str(tmp_path / "two"))
+        assert (full.returncode, "Traceback" in full.stderr) == (1, False), full.stderr
+        assert f"Remove {disk.folder / 'home'}, make room" in full.stderr
+    done(manage(tmp_path / "wide", "restore", str(tmp_path / "two")))
+    assert looked(tmp_path / "wide") == EXPECTED

@@ -28,6 +28,12 @@ class Command(BaseCommand):
             )
         except backup.BackupRefused as refusal:
             raise CommandError(str(refusal), returncode=2) from None
+        except OSError as error:
+            raise CommandError(
+                f"The backup is not complete, and cannot be restored: {error.strerror or error} ({error.filename or folder}). "
+                f"Remove {folder}, make room where it lies, and make it again.",
+                returncode=1,
+            ) from error
         counts = made.counts
         self.stdout.write(f"{folder}: {counts['files']} files ({counts['bytes'] >> 20} MiB) copied, {counts['shared']} shared.")
         if counts["left_out"]:

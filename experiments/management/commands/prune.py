@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 from django.utils import timezone
 
 from experiments.files import pruning, removal
@@ -44,19 +46,29 @@ class Command(BaseCommand):
                 f"--dry-run, then give --most {len(found)}. Nothing was removed.",
                 returncode=2,
             )
-        stuck = _deleted_projects(now)
-        pruning.prune(now)
-        while pruning.clear(now, kept=kept):
-            pass
-        for path in found if orphans else ():
-            removal.remove(path)
-            self.stdout.write(f"removed {path}")
+        try:
+            stuck = self._remove(now, kept, found if orphans else [])
+        except (OSError, OperationalError) as error:
+            raise CommandError(
+                f"Not all was removed: {str(error).strip().splitlines()[0]}. It can be tried again.", returncode=1
+            ) from error
         if found and not orphans:
             self.stdout.write(
                 f"{len(found)} things belong to nothing in the database and are kept: --dry-run lists them, --orphans removes them."
             )
         if stuck is not None:
             raise CommandError(f"A deleted project could not be removed, all else was: {stuck}") from stuck
+
+    def _remove(self, now: dt.datetime, kept: dt.timedelta, strays: list[Path]) -> Exception | None:
+        """What keeps a deleted project from being removed, if anything does."""
+        stuck = _deleted_projects(now)
+        pruning.prune(now)
+        while pruning.clear(now, kept=kept):
+            pass
+        for path in strays:
+            removal.remove(path)
+            self.stdout.write(f"removed {path}")
+        return stuck
 
 
 def _deleted_projects(now: dt.datetime) -> Exception | None:

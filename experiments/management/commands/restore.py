@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
@@ -26,4 +27,10 @@ class Command(BaseCommand):
             made, counts = restore.put_back(folder.absolute(), now=timezone.now())
         except (BackupRefused, Refusal) as refusal:
             raise CommandError(str(refusal), returncode=2) from None
+        except OSError as error:
+            raise CommandError(
+                f"Not all was restored: {error.strerror or error} ({error.filename or settings.EDT_HOME}). "
+                f"Remove {settings.EDT_HOME}, make room, and restore anew.",
+                returncode=1,
+            ) from error
         self.stdout.write(f"Restored the backup of {made.made_at} (version {made.version}): {counts.files} files. Start the studio.")
