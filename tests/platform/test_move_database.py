@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from experiments.models import Project
 from tests.domain import postgres
@@ -48,6 +50,20 @@ for model in apps.get_models(include_auto_created=True):
     found[model._meta.db_table] = [list(map(said, row)) for row in rows]
 print(json.dumps(found))
 """
+REFUSED = """
+import json
+from pathlib import Path
+from experiments.models import TrainingRun
+from webapp.studio import database_move
+from webapp.studio.checks import Refusal
+said = []
+for name in {names!r}:
+    try:
+        database_move.move(Path({folder!r}) / name)
+    except Refusal as refusal:
+        said.append(str(refusal))
+print(json.dumps([*said, TrainingRun.objects.count()]))
+"""
 NEXT = """
 from experiments.models import TrainingRun
 run = TrainingRun.objects.first()
@@ -76,59 +92,79 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture
+def url(server: str, request: pytest.FixtureRequest) -> str:
+    """Of an empty database."""
+    name = f"of_{request.node.name[:40]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return server.replace("/postgres?", f"/{name}?")
+
+
 @pytest.fixture
 def home(past: Path, tmp_path: Path) -> Path:
     shutil.copytree(past, tmp_path / "home", symlinks=True)
     return tmp_path / "home"
 
 
-def test_every_row_is_there_and_no_number_is_given_twice(home: Path) -> None:
+def test_every_row_is_there_and_no_number_is_given_twice(home: Path, url: str) -> None:
     before = rows(home)
-    with postgres.running() as url:
-        assert "Moved" in (said := done(manage(home, "move_database", database=url)))
-        assert "changed" not in said
-        after = rows(home, url)
-        keys = [found.pop("experiments_installation") for found in (before, after)]
-        assert keys[0] != keys[1], "EDT_HOME goes with one of the two"
-        assert sum(1 for found in before.values() if found) > 30, "there was something to move"
-        for table, found in before.items():
-            assert after[table] == found, table
-        done(manage(home, "prepare", database=url))
-        assert shell(home, NEXT, url).split()[-1] == "42"
-        refused(manage(home, "prepare"), "do not belong together")
-        refused(manage(home, "move_database", database=url), "not empty")
+    assert "Moved" in (said := done(manage(home, "move_database", database=url)))
+    assert "changed" not in said
+    after = rows(home, url)
+    keys = [found.pop("experiments_installation") for found in (before, after)]
+    assert keys[0] != keys[1], "EDT_HOME goes with one of the two"
+    assert sum(1 for found in before.values() if found) > 30, "there was something to move"
+    for table, found in before.items():
+        assert after[table] == found, table
+    done(manage(home, "prepare", database=url))
+    assert shell(home, NEXT, url).split()[-1] == "42"
+    refused(manage(home, "prepare"), "do not belong together")
+    refused(manage(home, "move_database", database=url), "not empty")
 
 
-def test_what_postgresql_cannot_hold_is_changed_and_named(home: Path) -> None:
+def test_what_postgresql_cannot_hold_is_changed_and_named(home: Path, url: str) -> None:
     shell(home, STRANGE)
-    with postgres.running() as url:
-        said = done(manage(home, "move_database", database=url))
-        named = [line.partition("as it was: ")[2] for line in said.splitlines() if line.startswith("changed")]
-        run = "experiments_trainingrun"
-        assert sorted(named) == ["experiments_project.name of row 1", f"{run}.environment of row 1", f"{run}.note of row 1"]
-        after = rows(home, url)
-        assert {repr("a\ufffdb"), json.dumps({"A": ["\ufffd", 1.5]})} <= set(after[run][0])
-        assert repr("n" * Project._meta.get_field("name").max_length) in after["experiments_project"][0]
+    said = done(manage(home, "move_database", database=url))
+    named = [line.partition("as it was: ")[2] for line in said.splitlines() if line.startswith("changed")]
+    run = "experiments_trainingrun"
+    assert sorted(named) == ["experiments_project.name of row 1", f"{run}.environment of row 1", f"{run}.note of row 1"]
+    after = rows(home, url)
+    assert {repr("a\ufffdb"), json.dumps({"A": ["\ufffd", 1.5]})} <= set(after[run][0])
+    assert repr("n" * Project._meta.get_field("name").max_length) in after["experiments_project"][0]
 
 
-def test_what_cannot_be_moved_is_said_and_stays_as_it_was(home: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_moved_is_said_and_stays_as_it_was(home: Path, tmp_path: Path, url: str) -> None:
     refused(manage(home, "move_database"), "Set DATABASE_URL")
-    key = (home / "installation").read_text()
-    with postgres.running() as url:
-        refused(manage(home, "move_database", "--from", str(tmp_path / "none.sqlite3"), database=url), "is not there")
-        refused(manage(home, "move_database", "--from", str(home / "installation"), database=url), "is no database of a studio")
-        with checks.hold(home, address="http://127.0.0.1:8000"):
-            refused(manage(home, "move_database", database=url), "is already running")
-        with sqlite3.connect(home / "db.sqlite3") as database:
-            database.execute("UPDATE experiments_trainingrun SET queue_position = 3000000000 WHERE id = 1")
-        refused(manage(home, "move_database", database=url), "column queue_position")
-        with sqlite3.connect(home / "db.sqlite3") as database:
-            database.execute("UPDATE experiments_trainingrun SET queue_position = NULL WHERE id = 1")
-        (home / "installation").write_text(f"{uuid.uuid4()}\n")
-        refused(manage(home, "move_database", database=url), "do not belong together")
-        (home / "installation").write_text(key)
-        newest = "SELECT max(name) FROM django_migrations WHERE app = 'experiments'"
-        with sqlite3.connect(home / "db.sqlite3") as database:
-            database.execute(f"DELETE FROM django_migrations WHERE name = ({newest})")
-        refused(manage(home, "move_database", database=url), "of an older version")
-        assert rows(home)["experiments_trainingrun"]
+    with checks.hold(home, address="http://127.0.0.1:8000"):
+        refused(manage(home, "move_database", database=url), "is already running")
+    of = {
+        "too large": "UPDATE experiments_trainingrun SET queue_position = 3000000000 WHERE id = 1",
+        "older": "DELETE FROM django_migrations WHERE name = (SELECT max(name) FROM django_migrations WHERE app = 'experiments')",
+        "newer": "INSERT INTO django_migrations (app, name, applied) VALUES ('experiments', '9999_of_tomorrow', '2026-01-01')",
+        "of another": "UPDATE experiments_installation SET key = '00000000000000000000000000000001'",
+    }
+    for name, statement in of.items():
+        shutil.copy(home / "db.sqlite3", tmp_path / name)
+        with sqlite3.connect(tmp_path / name) as database:
+            database.execute(statement)
+    (tmp_path / "noise").write_bytes(b"no database" * 1000)
+    names = ["none", "noise", *of]
+    said = json.loads(shell(home, REFUSED.format(folder=str(tmp_path), names=names), url).splitlines()[-1])
+    wanted = [
+        "is not there",
+        "is no database of a studio",
+        "column queue_position",
+        "of an older version",
+        "9999_of_tomorrow",
+        "do not belong",
+    ]
+    assert [part in words for part, words in zip(wanted, said[:-1], strict=True)] == [True] * 6, said
+    assert said[-1] == 0, "nothing was moved"
+    done(manage(home, "prepare"))
