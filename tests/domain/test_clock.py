@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
 from experiments import services, tasks
 from experiments.files import runfiles
-from experiments.models import Project, TrainingRun, User
+from experiments.models import BrowserSession, Project, TrainingRun, User
 from experiments.ops import clock, installation
 from experiments.ops.clock import Steadiness
 from tests import cast
@@ -75,7 +74,7 @@ def test_a_clock_that_is_a_year_ahead_for_a_turn_removes_nothing_for_good(
     wall.append(dt.timedelta(0))
     tasks.prune()
     assert [(each / "model.pt").read_bytes() for each in (home / "runs" / ".trash").iterdir()] == [b"weights"]
-    assert Session.objects.exists()
+    assert BrowserSession.objects.exists()
 
 
 def test_what_came_into_the_trash_while_the_clock_was_ahead_is_removed_when_an_administrator_makes_room(
