@@ -18,7 +18,8 @@ export async function names(file) {
   const decoder = new TextDecoder();
   for (let p = 0; p + 46 <= folder.byteLength && folder.getUint32(p, true) === 0x02014b50; ) {
     const length = folder.getUint16(p + 28, true);
-    found.push(decoder.decode(new Uint8Array(folder.buffer, p + 46, Math.min(length, folder.byteLength - p - 46))));
+    const name = decoder.decode(new Uint8Array(folder.buffer, p + 46, Math.min(length, folder.byteLength - p - 46)));
+    found.push(name.includes('/') ? name : name.replaceAll('\\', '/')); // as Windows writes it
     p += 46 + length + folder.getUint16(p + 30, true) + folder.getUint16(p + 32, true);
   }
   return withoutRoot(found.filter((name) => !name.endsWith('/')));
