@@ -67,6 +67,7 @@ NAMES = frozenset(
         "EDT_NODE_ADDRESS",
         "EDT_NODE_HOME",
         "EDT_NODE_LEASE_S",
+        "EDT_OIDC_ADMINS",
         "EDT_OIDC_ALLOW",
         "EDT_OIDC_CLIENT_ID",
         "EDT_OIDC_CLIENT_SECRET",

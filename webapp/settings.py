@@ -62,7 +62,8 @@ EDT_TRASH_DAYS = env.float("EDT_TRASH_DAYS", default=7.0)  # how long files of w
 
 EDT_SUSPENDED_PROCESS_S = env.float("EDT_SUSPENDED_PROCESS_S", default=600.0)  # a run without slots keeps its process in memory so long
 
-# Single sign-on by OpenID Connect (docs/operations.md). EDT_OIDC_ALLOW: who gets an account by it.
+# Single sign-on by OpenID Connect (docs/operations.md). EDT_OIDC_ALLOW: who gets an account by it;
+# EDT_OIDC_ADMINS: groups whose members administer the cluster (none: that is said here alone).
 EDT_OIDC_ISSUER = env.str("EDT_OIDC_ISSUER", default="").strip().rstrip("/")
 EDT_OIDC_CLIENT_ID = env.str("EDT_OIDC_CLIENT_ID", default="").strip()
 EDT_OIDC_CLIENT_SECRET = env.str("EDT_OIDC_CLIENT_SECRET", default="").strip()
@@ -71,6 +72,7 @@ EDT_OIDC_SCOPES = env.str("EDT_OIDC_SCOPES", default="").strip() or "openid prof
 EDT_OIDC_USERNAME_CLAIM = env.str("EDT_OIDC_USERNAME_CLAIM", default="").strip() or "preferred_username"
 EDT_OIDC_GROUPS_CLAIM = env.str("EDT_OIDC_GROUPS_CLAIM", default="").strip() or "groups"
 EDT_OIDC_ALLOW = env.list("EDT_OIDC_ALLOW", default=[])
+EDT_OIDC_ADMINS = env.list("EDT_OIDC_ADMINS", default=[])
 
 EDT_PUBLIC_URL = env.str("EDT_PUBLIC_URL", default="").rstrip("/")  # how people reach the studio, for links in e-mails and webhooks
 EDT_WEBHOOK_ALLOW = env.list("EDT_WEBHOOK_ALLOW", default=[])  # networks and hosts that webhooks may reach beside the open internet

@@ -52,6 +52,11 @@ def is_allowed(claims: Claims, allow: Sequence[str]) -> bool:
     )
 
 
+def administers(claims: Claims, groups: Sequence[str]) -> bool | None:
+    """Whether one of these groups, whose members administer the cluster, is theirs; None where no group says so."""
+    return not claims.groups.isdisjoint(groups) if groups else None
+
+
 def account_name(claims: Claims) -> str:
     """What their account is called here, of letters, digits and @ . + - _ alone; empty where the provider says no name."""
     plain = unicodedata.normalize("NFKC", claims.username)

@@ -7,6 +7,7 @@ given its password.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -22,12 +23,34 @@ from experiments.services import checks
 from experiments.services.cluster import note
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
-def log_in_by(claims: Claims, *, allowed: bool, provider: str, now: dt.datetime) -> User:
+def log_in_by(claims: Claims, *, allowed: bool, provider: str, now: dt.datetime, administers: bool | None = None) -> User:
     """Whose log-in it is; a new account where the provider has said who it is for the first time. `allowed`: whether the rules let them
-    in; without that only who has linked an account gets to it. Raises DomainError with a sentence for who tries."""
-    return _settled(lambda: _log_in_by(claims, allowed=allowed, provider=provider, now=now))
+    in; without that only who has linked an account gets to it. `administers`: what their groups say of that; None: nothing. Raises
+    DomainError with a sentence for who tries."""
+
+    def do() -> User:
+        person = _log_in_by(claims, allowed=allowed, provider=provider, now=now)
+        if administers is not None and person.is_staff != administers:
+            _let_administer(person, administers=administers, provider=provider, now=now)
+        return person
+
+    return _settled(do)
+
+
+def _let_administer(person: User, *, administers: bool, provider: str, now: dt.datetime) -> None:
+    """Or not any more. One administrator stays."""
+    staff = User.objects.select_for_update().filter(is_staff=True, is_active=True)
+    if not administers and {each.pk for each in staff} <= {person.pk}:
+        log.warning("%s is in no group of EDT_OIDC_ADMINS and stays an administrator: there is no other.", person.username)
+        return
+    person.is_staff = administers
+    person.save(update_fields=["is_staff"])
+    what = "made an administrator" if administers else "made no administrator any more"
+    note(person, [f"was {what} by their groups at {provider}"], reason="", now=now)
+    notify.access_changed(person.pk)
 
 
 def _log_in_by(claims: Claims, *, allowed: bool, provider: str, now: dt.datetime) -> User:

@@ -92,8 +92,9 @@ def unlink(request: HttpRequest) -> HttpResponse:
 
 
 def _log_in(request: HttpRequest, claims: identities.Claims, purpose: oidc.Purpose) -> HttpResponse:
-    allowed = identities.is_allowed(claims, settings.EDT_OIDC_ALLOW)
-    user = services.log_in_by(claims, allowed=allowed, provider=settings.EDT_OIDC_NAME, now=timezone.now())
+    administers = identities.administers(claims, settings.EDT_OIDC_ADMINS)
+    allowed = administers is True or identities.is_allowed(claims, settings.EDT_OIDC_ALLOW)
+    user = services.log_in_by(claims, allowed=allowed, administers=administers, provider=settings.EDT_OIDC_NAME, now=timezone.now())
     request.session.set_expiry(None)  # as long as any log-in, not as one that has only begun
     login(request, user, backend=BACKEND)
     sessions.begin(request, now=timezone.now())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.accounts.identities import Claims, Unusable, account_name, is_allowed, read
+from experiments.accounts.identities import Claims, Unusable, account_name, administers, is_allowed, read
 from experiments.models import User
 
 ISSUER = "https://id.example.org"
@@ -37,6 +37,21 @@ def claims(**said: Any) -> Claims:
 def test_a_name_is_what_the_provider_says_else_a_verified_address(said: dict[str, Any], username: str, email: str) -> None:
     found = claims(**said)
     assert (found.username, found.email) == (username, email)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "expected"),
+    [
+        ([], {"groups": ["ops"]}, None),
+        (["ops"], {"groups": ["ops", "ml"]}, True),
+        (["ops", "root"], {"groups": "root"}, True),
+        (["ops"], {"groups": ["OPS", "op"]}, False),
+        (["ops"], {}, False),
+        (["*"], {"groups": ["ml"]}, False),
+    ],
+)
+def test_groups_say_who_administers_where_they_are_asked(groups: list[str], said: dict[str, Any], expected: bool | None) -> None:
+    assert administers(claims(**said), groups) is expected
 
 
 @pytest.mark.parametrize("sub", [None, "", " ", 4711, True, ["1"], {"a": 1}, "a\nb", "1" * 256])

@@ -79,6 +79,37 @@ def test_names_and_groups_may_come_from_elsewhere_than_the_id_token(erins: Provi
     assert person(log_in(erins)) == "grace", "a signed answer is left aside"
 
 
+def test_groups_of_the_provider_say_who_administers_from_each_log_in_on(erins: Provider, dora: User, settings: Any) -> None:
+    def is_staff() -> bool:
+        assert person(log_in(erins)) == "erin"
+        return User.objects.get(username="erin").is_staff
+
+    settings.EDT_OIDC_ALLOW = ["ml"]
+    erins.said["groups"] = ["ml", "ops"]
+    assert not is_staff(), "no group does where nobody says so"
+    settings.EDT_OIDC_ADMINS = ["ops"]
+    assert is_staff()
+    assert "erin was made an administrator by their groups at Example SSO" in ClusterChange.objects.latest("pk").text
+    erins.said["groups"] = ["ml"]
+    assert not is_staff()
+    settings.EDT_OIDC_ALLOW = []
+    erins.said["groups"] = ["ops"]
+    assert is_staff(), "who administers gets in"
+    settings.EDT_OIDC_ADMINS = []
+    settings.EDT_OIDC_ALLOW = ["*"]
+    erins.said["groups"] = []
+    assert is_staff(), "where the groups are asked no more it stays as it is"
+
+
+def test_the_last_administrator_stays_one(erins: Provider, settings: Any) -> None:
+    settings.EDT_OIDC_ADMINS = ["ops"]
+    erins.said["groups"] = ["ops"]
+    log_in(erins)
+    erins.said["groups"] = []
+    assert person(log_in(erins)) == "erin"
+    assert User.objects.get(username="erin").is_staff
+
+
 def test_a_closed_account_stays_closed(erins: Provider, dora: User) -> None:
     client = Client()
     log_in(erins, client)
