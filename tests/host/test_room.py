@@ -11,7 +11,8 @@ import pytest
 
 from tests.disk import SmallDisk, small_disk
 from tests.host.conftest import HostUnderTest, until
-from training_runtime.host.meter.free_space import FreeSpace, Marks, judge, reserve, sentence
+from training_runtime.host.meter import free_space
+from training_runtime.host.meter.free_space import FreeSpace, FreeSpaceWatch, Marks, judge, reserve, sentence
 
 MIB = 1 << 20
 MARKS = Marks(low=100 * MIB, enough=200 * MIB, reserve=50 * MIB)
@@ -128,3 +129,20 @@ def test_a_driver_that_keeps_a_slot_is_made_to_give_it_back(idle_host: HostUnder
     until(lambda: "KillWorkers: a slot that was asked back was still in use after 1.5 s" in host.log(), what="its worker is killed")
     host.until_run(7, lambda run: 2 not in run.holding)
     assert host.run(7).exit_code is None
+
+
+FAILED = "/srv/edt/host/local/state.json: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("low", "said"),
+    [
+        (1 << 62, "The disk of node local is full"),  # always below it
+        (0, f"Nothing can be written on node local: {FAILED}"),
+    ],
+)
+def test_that_the_disk_is_full_says_more_than_what_could_not_be_written(tmp_path: Path, low: int, said: str) -> None:
+    watch = FreeSpaceWatch(tmp_path, tmp_path / "reserve", Marks(low=low, enough=low, reserve=0), node="local")
+    assert watch.look(0.0, unsaved=FAILED)
+    assert watch.problem.startswith(said)
+    assert watch.due == free_space.LOOK_S

@@ -78,6 +78,8 @@ class FreeSpaceWatch:
         self.due = now + LOOK_S
         space, before = self._measure(unsaved), self.problem
         self._full = judge(space, self._marks, full_before=self._full)
+        if self._full and space.problem == unsaved:
+            space = FreeSpace(space.free_bytes)  # that is why, and says more of what to do
         self.problem = sentence(space, self._marks, full=self._full, node=self._node)
         self._keep_reserve(space)
         if self.problem != before:
