@@ -18,7 +18,7 @@ from environ.fileaware_mapping import FileAwareMapping
 
 from webapp.home import SettingUnusable
 
-TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+TRUE, FALSE = ("1", "true", "yes", "on", "y", "ok"), ("0", "false", "no", "off", "n")
 DATABASE = "postgres://user:password@host/name"
 EMAIL = "smtp+tls://user:password@mail.example.org:587"
 

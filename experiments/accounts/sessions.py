@@ -23,8 +23,9 @@ from experiments.live import notify
 from experiments.models import BrowserSession, User
 
 SEEN_AGAIN = dt.timedelta(minutes=10)  # a write for each request would be too much
+UNKNOWN = "Unknown browser"
 LOGIN = "login"  # what a session keeps of its log-in
-LONGEST_AGENT, LONGEST_ADDRESS = 500, 64
+LONGEST_AGENT, LONGEST_WORDS, LONGEST_ADDRESS = 500, 80, 64
 MOST = 100
 
 
@@ -63,29 +64,30 @@ def _described(row: BrowserSession, data: dict[str, Any]) -> BrowserSession:
 
 @dataclass(frozen=True)
 class LoggedInBrowser:
-    """name: what it is called in public. began_at: None where that was before it was written down. is_this: of the request."""
+    """name: what it is called in public. words: as "Firefox on Linux". began_at: None where that was before it was written down. is_this:
+    of the request."""
 
     name: str
-    agent: str
+    words: str
     address: str
     began_at: dt.datetime | None
     seen_at: dt.datetime
     is_this: bool
 
-    @property
-    def words(self) -> str:
-        """As "Firefox on Linux"."""
-        from ua_parser import parse  # its tables take a tenth of a second
 
-        found = parse(self.agent)
-        browser = found.user_agent.family if found.user_agent else self.agent[:40] or "Unknown browser"
-        return f"{browser} on {found.os.family}" if found.os else browser
+def browser_words(agent: str) -> str:
+    """As "Firefox on Linux", of what a browser says of itself."""
+    from ua_parser import parse  # its tables take a tenth of a second
+
+    found = parse(agent[:LONGEST_AGENT])
+    browser = found.user_agent.family if found.user_agent else agent[:40] or UNKNOWN
+    return (f"{browser} on {found.os.family}" if found.os else browser)[:LONGEST_WORDS]
 
 
 def begin(request: HttpRequest, *, now: dt.datetime) -> None:
     """Write down that somebody has logged in, with what and from where."""
-    agent, address = request.headers.get("User-Agent", ""), str(request.META.get("REMOTE_ADDR", ""))
-    request.session[LOGIN] = {"at": now.timestamp(), "agent": agent[:LONGEST_AGENT], "address": address[:LONGEST_ADDRESS]}
+    words, address = browser_words(request.headers.get("User-Agent", "")), str(request.META.get("REMOTE_ADDR", ""))
+    request.session[LOGIN] = {"at": now.timestamp(), "words": words, "address": address[:LONGEST_ADDRESS]}
 
 
 def note_seen(session: Any, *, now: dt.datetime) -> None:
@@ -106,7 +108,7 @@ def browsers(person: User, *, this: str = "", now: dt.datetime) -> list[LoggedIn
             said = data.get(LOGIN, {})
             began = dt.datetime.fromtimestamp(said["at"], dt.UTC) if "at" in said else None
             name, is_this = public_name(row.session_key), row.session_key == this
-            found.append(LoggedInBrowser(name, said.get("agent", ""), said.get("address", ""), began, row.seen_at, is_this))
+            found.append(LoggedInBrowser(name, said.get("words", UNKNOWN), said.get("address", ""), began, row.seen_at, is_this))
     return found
 
 

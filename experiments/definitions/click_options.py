@@ -79,9 +79,8 @@ def of_absl(tree: ast.Module, names: dict[str, str], constants: Mapping[str, obj
         what = full_name(call.func, names).removeprefix("absl.flags.")
         if what not in (*_FLAGS, *_SWITCHES) or not call.args or not isinstance(name := literal(call.args[0], constants), str):
             continue
-        said = dict(zip(("name", "default", "choices" if what == "DEFINE_enum" else "help", "help"), call.args, strict=False)) | keywords(
-            call
-        )
+        places = ("name", "default", *(["choices"] if what == "DEFINE_enum" else []), "help")
+        said = dict(zip(places, call.args, strict=False)) | keywords(call)
         default, computed = typed(said.get("default"), constants)
         help_text = text_of(said.get("help"))
         if what in _SWITCHES:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from experiments.definitions.imported_names import calls, full_name, keywords
 from experiments.definitions.literals import UNKNOWN, literal, text_of, typed
-from experiments.definitions.script_argument import Argument
+from experiments.definitions.script_argument import LONGEST_TEXT, MOST_CHOICES, Argument
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Declared = tuple[int, Argument]
@@ -25,19 +25,20 @@ _LISTS = ("list", "List", "tuple", "Tuple", "Sequence")
 class Style:
     """How a library writes what it finds. dashes: in place of underscores. switch: the words that a bool takes; none: --it and --no-it.
     positional: what has no default has no name. by_value: members of an Enum are typed by their values, not their names. lists: of several
-    words behind one name."""
+    words behind one name. dataclasses: it takes their fields for arguments; a class is a group of commands else."""
 
     dashes: bool = False
     switch: tuple[str, ...] = ()
     positional: bool = False
     by_value: bool = False
     lists: bool = False
+    dataclasses: bool = True
 
 
-TYPER = Style(dashes=True, positional=True, by_value=True)
+TYPER = Style(dashes=True, positional=True, by_value=True, dataclasses=False)
 STYLES = {
     "typer.run": TYPER,
-    "fire.Fire": Style(switch=("True", "False")),
+    "fire.Fire": Style(switch=("True", "False"), dataclasses=False),
     "tyro.cli": Style(dashes=True, lists=True),
     **dict.fromkeys(("jsonargparse.CLI", "jsonargparse.auto_cli"), Style(switch=("true", "false"), positional=True)),
     **dict.fromkeys(
@@ -116,13 +117,18 @@ def _method(decorator: ast.expr, apps: set[str]) -> str:
 def _of_target(name: str, style: Style, names: Names) -> Iterator[Declared]:
     if name in names.functions:
         parameters = _of_function(names.functions[name], names)
-    elif name in names.classes:
+    elif style.dataclasses and name in names.classes and _is_dataclass(names.classes[name], names):
         parameters = _of_dataclass(names.classes[name], names)
     else:
         return
     for each in parameters:
         if (argument := _argument(each, style, names)) is not None:
             yield each.line, argument
+
+
+def _is_dataclass(of: ast.ClassDef, names: Names) -> bool:
+    called = (each.func if isinstance(each, ast.Call) else each for each in of.decorator_list)
+    return any(full_name(each, names.imported) == "dataclasses.dataclass" for each in called)
 
 
 def _of_function(function: Function, names: Names) -> Iterator[Parameter]:
@@ -140,9 +146,9 @@ def _as_typer_has_it(found: Parameter, names: Names) -> Parameter:
         annotation, *extra = annotation.slice.elts
     said = next((each for each in extra if _is_typers(each, names)), None)
     default, has_default = found.default, found.has_default
-    if _is_typers(default, names):
+    if isinstance(default, ast.Call) and _is_typers(default, names):
         said = default
-        default = default.args[0] if isinstance(default, ast.Call) and default.args else None
+        default = default.args[0] if default.args else keywords(default).get("default")
         has_default = default is not None and not (isinstance(default, ast.Constant) and default.value is ...)
     call = said if isinstance(said, ast.Call) else None
     text = text_of(keywords(call).get("help")) if call is not None else found.help
@@ -160,10 +166,12 @@ def _of_dataclass(of: ast.ClassDef, names: Names) -> Iterator[Parameter]:
         default, has_default, text = node.value, node.value is not None, ""
         if isinstance(default, ast.Call):
             said = keywords(default)
+            if literal(said.get("init"), {}) is False:
+                continue
             metadata = said.get("metadata")
             if isinstance(metadata, ast.Dict):
-                told = {literal(key, {}): value for key, value in zip(metadata.keys, metadata.values, strict=True)}
-                text = text_of(told.get("help"))
+                pairs = zip(metadata.keys, metadata.values, strict=True)
+                text = next((text_of(value) for key, value in pairs if isinstance(key, ast.Constant) and key.value == "help"), "")
             default, has_default = said.get("default"), "default" in said or "default_factory" in said
         yield _as_typer_has_it(Parameter(node.target.id, node.lineno, node.annotation, default, text, has_default=has_default), names)
 
@@ -177,6 +185,8 @@ def _argument(each: Parameter, style: Style, names: Names) -> Argument | None:
     flags, off = _flags(each, f"--{name}", f"--no-{name}", names)
     default, computed = _default(each, kind, style, names)
     required = not each.has_default
+    if required and kind == "flag" and (style.positional or not style.switch):
+        return None  # no two of them agree on what is typed then
     is_named = each.said is None or full_name(each.said.func, names.imported) == "typer.Option"
     if style.positional and kind != "flag" and ((required and each.said is None) or not is_named):
         return Argument((each.name,), kind, default, each.help, choices, required, computed)
@@ -194,7 +204,7 @@ def _default(each: Parameter, kind: str, style: Style, names: Names) -> tuple[st
     if isinstance(each.default, ast.Attribute) and (member := _member(each.default, style, names)) is not None:
         return member, ""
     if isinstance(each.default, (ast.Tuple, ast.List, ast.Dict)) and kind != "words":
-        return ast.unparse(each.default), ""  # which is read as Python's
+        return ast.unparse(each.default)[:LONGEST_TEXT], ""  # which is read as Python's
     return typed(each.default, names.constants)
 
 
@@ -225,7 +235,7 @@ def _kind(annotation: ast.expr | None, default: ast.expr | None, style: Style, n
         return _of_subscript(annotation, default, style, names)
     name = _bare(annotation)
     if name in names.classes and any(_bare(base).endswith("Enum") for base in names.classes[name].bases):
-        return "choice", tuple(_members(names.classes[name], style).values())
+        return "choice", tuple(_members(names.classes[name], style).values())[:MOST_CHOICES]
     return (_SIMPLE[name], ()) if name in _SIMPLE else None
 
 
@@ -235,7 +245,8 @@ def _of_subscript(annotation: ast.Subscript, default: ast.expr | None, style: St
         return _kind(annotation.slice, default, style, names)
     if name == "Literal":
         each = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
-        return "choice", tuple(str(literal(value, names.constants)) for value in each)
+        values = [literal(value, names.constants) for value in each[:MOST_CHOICES]]
+        return ("choice", tuple(str(value)[:LONGEST_TEXT] for value in values)) if UNKNOWN not in values else None
     return ("words", ()) if name in _LISTS and style.lists else None
 
 

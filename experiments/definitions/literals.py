@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiments.definitions.script_argument import LONGEST_TEXT
+from experiments.definitions.script_argument import LONGEST_TEXT, MOST_CHOICES
 
 UNKNOWN = object()
 _ARITHMETIC: dict[type[ast.operator], Any] = {
@@ -63,7 +63,7 @@ def choices_of(node: ast.expr | None, constants: Mapping[str, object]) -> tuple[
     value = literal(node, constants) if node is not None else None
     if isinstance(value, dict):
         value = list(value)
-    return tuple(str(each)[:LONGEST_TEXT] for each in value)[:100] if isinstance(value, (list, tuple, set)) else ()
+    return tuple(str(each)[:LONGEST_TEXT] for each in value)[:MOST_CHOICES] if isinstance(value, (list, tuple, set)) else ()
 
 
 def text_of(node: ast.expr | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_ARGUMENTS = 200
+MOST_CHOICES = 100
 LONGEST_TEXT = 400
 
 

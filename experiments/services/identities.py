@@ -19,7 +19,7 @@ from experiments.django_validation import as_domain_error
 from experiments.errors import DomainError
 from experiments.live import notify
 from experiments.models import Identity, User
-from experiments.services import checks
+from experiments.services import checks, people
 from experiments.services.cluster import note
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def log_in_by(claims: Claims, *, allowed: bool, provider: str, now: dt.datetime,
 
 def _let_administer(person: User, *, administers: bool, provider: str, now: dt.datetime) -> None:
     """Or not any more. One administrator stays."""
-    staff = User.objects.select_for_update().filter(is_staff=True, is_active=True)
+    staff = people.administrators()
     if not administers and {each.pk for each in staff} <= {person.pk}:
         log.warning("%s is in no group of EDT_OIDC_ADMINS and stays an administrator: there is no other.", person.username)
         return

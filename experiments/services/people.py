@@ -123,13 +123,18 @@ def hand_over(person: User, *, by: User, username: str, reason: str = "", now: d
     return found
 
 
+def administrators() -> list[User]:
+    """Of the cluster, whose accounts are open; locked, in the one order in which they are locked anywhere."""
+    return list(User.objects.select_for_update().filter(is_staff=True, is_active=True).order_by("pk"))
+
+
 def _locked(person: User) -> User:
     return User.objects.select_for_update().get(pk=person.pk)
 
 
 def _still(by: User) -> list[User]:
     """All who administer the cluster, locked; `by` must be one by now: of two who close each other's account one is left."""
-    found = list(User.objects.select_for_update().filter(is_staff=True, is_active=True).order_by("pk"))
+    found = administrators()
     if by.pk not in {each.pk for each in found}:
         checks.refuse("username", "You are no administrator of the cluster any more.")
     return found

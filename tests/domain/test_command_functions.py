@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.definitions import scriptargs
 from experiments.definitions.script_argument import Argument
@@ -110,12 +112,14 @@ def test_what_typer_is_told_of_a_parameter_counts() -> None:
         "from typing import Annotated\nfrom enum import Enum\nimport typer\n"
         "class Kind(str, Enum):\n    sgd = 'SGD'\n    adam = 'AdamW'\n"
         "def main(lr: float = typer.Option(0.1, '--rate', '-r', help='how fast'), must: int = typer.Option(...), "
+        "few: float = typer.Option(default=0.5), "
         "kind: Kind = Kind.adam, deep: Annotated[bool, typer.Option('--deep/--flat', help='or not')] = False, "
         "out: Annotated[str, typer.Argument()] = 'here', layers: list[int] = [1]):\n    pass\ntyper.run(main)\n"
     )
     assert found == (
         Argument(("--rate", "-r"), "number", "0.1", "how fast"),
         Argument(("--must",), "whole", None, "", required=True),
+        Argument(("--few",), "number", "0.5", ""),
         Argument(("--kind",), "choice", "AdamW", "", ("SGD", "AdamW")),
         Argument(("--deep",), "flag", "off", "or not", off="--flat"),
         Argument(("out",), "text", "here", ""),
@@ -126,13 +130,15 @@ def test_fields_of_transformers_have_their_help_and_its_own_are_left_out() -> No
     found = read(
         "from dataclasses import dataclass, field\nfrom transformers import HfArgumentParser, TrainingArguments\n"
         "@dataclass\nclass Data:\n    path: str = field(metadata={'help': 'where  it is'})\n"
-        "    sizes: list[int] = field(default_factory=list)\n    shuffle: bool = True\n"
+        "    sizes: list[int] = field(default_factory=list)\n    shuffle: bool = True\n    fast: bool = field(metadata={[]: 1, **{}})\n"
+        "    seen: int = field(default=0, init=False)\n"
         "HfArgumentParser((Data, TrainingArguments)).parse_args_into_dataclasses()\n"
     )
     assert found == (
         Argument(("--path",), "text", None, "where it is", required=True),
         Argument(("--sizes",), "words", None, ""),
         Argument(("--shuffle",), "choice", "True", "", ("True", "False")),
+        Argument(("--fast",), "choice", None, "", ("True", "False"), required=True),
     )
 
 
@@ -149,6 +155,10 @@ def test_fields_of_transformers_have_their_help_and_its_own_are_left_out() -> No
         "import tyro\ntyro.cli(lambda lr: lr)\n",
         "import click\n@click.command()\n@click.option('--verbose', is_flag=True, default=True)\ndef main(verbose): pass\n",
         "import fire\ndef main(a: 'not a type'): pass\nfire.Fire(main)\n",
+        "import fire\nclass Trainer:\n    lr: float = 0.1\n    def fit(self): pass\nfire.Fire(Trainer)\n",
+        "import tyro\nclass Args:\n    lr: float = 0.1\ntyro.cli(Args)\n",
+        "import typer\ndef main(fast: bool): pass\ntyper.run(main)\n",
+        "import tyro\nfrom typing import Literal\ndef main(mode: Literal[MODES] = 'a'): pass\ntyro.cli(main)\n",
     ],
 )
 def test_nothing_is_said_of_what_is_not_sure(script: str) -> None:
@@ -158,3 +168,29 @@ def test_nothing_is_said_of_what_is_not_sure(script: str) -> None:
 def test_what_is_not_understood_keeps_nobody_from_the_rest() -> None:
     found = read("import fire\ndef main(a: 'not a type', net: Net, lr: float = 0.1, sizes=(1, 2), **more): pass\nfire.Fire(main)\n")
     assert [(each.name, each.default) for each in found] == [("--lr", "0.1"), ("--sizes", "(1, 2)")]
+
+
+PARTS = [
+    *("a", "b", "[]", "{}", "...", "None", "1e999", "'x' * 9"),
+    *("list[int]", "Literal[1, b]", "Literal[[]]", "Optional[a, b]", "'('", "x.y"),
+    *(
+        "field(metadata={**a})",
+        "field(default=a, metadata={[]: {}})",
+        "typer.Option(..., '-')",
+        "typer.Option('--/--')",
+        "1 | 2 | 3",
+        "a[b]",
+    ),
+]
+
+
+ANY = st.sampled_from(PARTS)
+
+
+@given(st.lists(st.tuples(ANY, ANY), max_size=4), st.sampled_from(["typer.run", "fire.Fire", "tyro.cli"]))
+def test_any_annotations_and_defaults_are_read_without_an_error(pairs: list[tuple[str, str]], runner: str) -> None:
+    fields = [f"p{number}: {annotation} = {default}" for number, (annotation, default) in enumerate(pairs)]
+    imports = "import typer, fire, tyro\nfrom dataclasses import dataclass, field\nfrom typing import *\n"
+    read(f"{imports}def main({', '.join(fields)}): pass\n{runner}(main)\n")
+    body = "\n    ".join(fields) or "pass"
+    read(f"{imports}@dataclass\nclass Args:\n    {body}\n{runner}(Args)\n")

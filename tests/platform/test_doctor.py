@@ -131,6 +131,14 @@ def test_what_is_missing_damaged_or_open_is_named(home: Path, tmp_path: Path) ->
         assert any(line.startswith(level) and f" {part}: " in line and words in line for line in lines), (words, lines)
 
 
+def test_a_database_that_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    found = manage(home, "doctor")
+    assert (found.returncode, "Traceback" in found.stderr) == (1, False), found.stderr
+    assert f"error    database: {home / 'db.sqlite3'} is not there" in found.stdout
+    assert not (home / "db.sqlite3").exists()
+
+
 def test_a_database_that_is_damaged_or_away_is_a_sentence(home: Path) -> None:
     with open(home / "db.sqlite3", "r+b") as file:
         file.seek(4096 * 8)

@@ -74,6 +74,7 @@ def reading(monkeypatch: pytest.MonkeyPatch, said: str) -> Env:
         (lambda env: env.float("EDT_SAID", default=7.0), " ", 7.0),
         (lambda env: env.bool("EDT_SAID", default=True), "Off", False),
         (lambda env: env.bool("EDT_SAID", default=False), "yes", True),
+        (lambda env: env.bool("EDT_SAID", default=False), "y", True),
         (lambda env: env.list("EDT_SAID", default=[]), "a, b,,", ["a", "b"]),
         (lambda env: env.str("EDT_SAID", default=""), "$ecret", "$ecret"),
         (lambda env: env.str("EDT_SAID", default="local"), "", "local"),

@@ -64,6 +64,20 @@ for name in {names!r}:
         said.append(str(refusal))
 print(json.dumps([*said, TrainingRun.objects.count()]))
 """
+NO_ROOM = """
+import errno
+from pathlib import Path
+from experiments.ops import installation
+from webapp.studio import database_move
+from webapp.studio.checks import Refusal
+def refuse(key):
+    raise OSError(errno.ENOSPC, "No space left on device")
+installation.write_key = refuse
+try:
+    database_move.move(Path({source!r}))
+except Refusal as refusal:
+    print(refusal)
+"""
 NEXT = """
 from experiments.models import TrainingRun
 run = TrainingRun.objects.first()
@@ -168,3 +182,14 @@ def test_what_cannot_be_moved_is_said_and_stays_as_it_was(home: Path, tmp_path: 
     assert [part in words for part, words in zip(wanted, said[:-1], strict=True)] == [True] * 6, said
     assert said[-1] == 0, "nothing was moved"
     done(manage(home, "prepare"))
+
+
+def test_a_disk_that_is_full_at_the_very_end_leaves_a_way_on(home: Path, url: str) -> None:
+    before = rows(home)
+    assert "No space left on device" in (said := shell(home, NO_ROOM.format(source=str(home / "db.sqlite3")), url))
+    assert "manage.py adopt" in said
+    done(manage(home, "prepare"))
+    refused(manage(home, "prepare", database=url), "do not belong together")
+    done(manage(home, "adopt", database=url))
+    done(manage(home, "prepare", database=url))
+    assert len(rows(home, url)["experiments_trainingrun"]) == len(before["experiments_trainingrun"])

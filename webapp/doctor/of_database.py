@@ -23,14 +23,17 @@ SOUND_SQLITE = (3, 51, 3)  # see webapp/__init__.py
 
 def check(now: dt.datetime) -> Iterator[Finding]:
     """Raises DatabaseError where the database does not answer."""
+    file = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite" and not Path(str(file)).is_file():
+        yield Finding(f"{file} is not there: is EDT_HOME the folder that the studio has? Else restore a backup.")
+        return
     connection.ensure_connection()
     yield from _of_sqlite() if connection.vendor == "sqlite" else _of_postgresql(now)
     if why := installation.refusal(installation.look(), home=Path(settings.EDT_HOME)):
         yield Finding(why)
-    executor = MigrationExecutor(connection)
     if unknown := dump.unknown(dump.applied()):
         yield Finding(f"The database was used by a newer version of the studio, with {unknown[-1]}: install that version.")
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+    if not is_current():
         yield warning("The database is of an older version of the studio: the next start brings it up to date. Make a backup first.")
 
 

@@ -45,8 +45,8 @@ class CopiedRows:
 
 
 def move(source: Path) -> CopiedRows:
-    """Fill the empty database of DATABASE_URL from an SQLite file that belongs to EDT_HOME, and bind EDT_HOME to it. Raises Refusal with
-    nothing changed."""
+    """Fill the empty database of DATABASE_URL from an SQLite file that belongs to EDT_HOME, and bind EDT_HOME to it. Raises Refusal:
+    nothing was changed, or it says what was."""
     if connection.vendor != "postgresql":
         raise Refusal("Set DATABASE_URL to the PostgreSQL database that is to be used from now on: postgres://user:password@host/name.")
     if not source.is_file():
@@ -62,8 +62,7 @@ def move(source: Path) -> CopiedRows:
         with transaction.atomic(using=SOURCE), transaction.atomic():  # nobody writes to the source meanwhile
             _fill(moved, opened)
             Installation.objects.update_or_create(pk=1, defaults={"key": key})
-        # Until here EDT_HOME goes with the source; a crash in between leaves it so, and a database that is to be made empty again.
-        installation.write_key(key)
+        _bind(key)
         return moved
     except DatabaseError as error:
         raise Refusal(f"Nothing was moved: {'; '.join(str(error).strip().splitlines())}") from error
@@ -71,6 +70,17 @@ def move(source: Path) -> CopiedRows:
         opened.close()
         del connections[SOURCE]
         connection.close()
+
+
+def _bind(key: uuid.UUID) -> None:
+    """Until here EDT_HOME goes with the source; a crash in between leaves it so, and a database that is to be made empty again."""
+    try:
+        installation.write_key(key)
+    except OSError as error:
+        raise Refusal(
+            f"All rows were moved, but EDT_HOME ({settings.EDT_HOME}) still goes with the old database: {error.strerror}. Make room, then "
+            "bind the new one to it, with DATABASE_URL set: .venv/bin/python manage.py adopt"
+        ) from None
 
 
 def _open(source: Path) -> DatabaseWrapper:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import urllib.parse
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -67,7 +68,8 @@ def tries(targets: dict[str, Any]) -> Iterator[Try]:
         yield "host socket", f"{path}, commanded", partial(by_path, path, EMPTY)
     for name in targets["abstract"]:
         yield "abstract socket", name, partial(reach, socket.AF_UNIX, f"\0{name}", WORDS["other"])
-    for port in targets["ports"]:
+    own = urllib.parse.urlsplit(os.environ.get("MLFLOW_TRACKING_URI", "")).port  # another's, maybe, when the targets were listed
+    for port in (each for each in targets["ports"] if each != own):
         for host in ("127.0.0.1", *targets["addresses"]):
             yield "port", f"{host}:{port}", partial(reach, socket.AF_INET, (host, port), WORDS["other"])
     yield "port", "metadata", partial(reach, socket.AF_INET, METADATA, WORDS["other"])
