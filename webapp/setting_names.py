@@ -16,6 +16,7 @@ NAMES = frozenset(
         "EDT_CA_CERT",
         "EDT_CHECKPOINT_MINUTES",
         "EDT_CONFIG_JSON",
+        "EDT_CONTINUE_TRAINERS",
         "EDT_CONTROL_PROCESSES",
         "EDT_DATA_ROOT",
         "EDT_DEBUG",

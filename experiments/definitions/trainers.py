@@ -23,6 +23,10 @@ OWN_STEPS = (
     "edt.elastic(...); without either the script trains in one process, whatever slots it has. As “torchrun elastic” it grows and shrinks "
     "by its checkpoints, as “Single process” it has the GPUs of one machine."
 )
+GOES_ON = (
+    "{path} trains by {name}. When its slots change, its processes are told to end, save what they have, and are started again with the "
+    "new number, where they were; the weights depend on the slots that it had."
+)
 STARTED_AGAIN = (
     "{path} trains by {name}. When its slots change, its processes are started again and go on from the checkpoint that the script loads; "
     "the weights depend on the slots that it had."
@@ -32,6 +36,7 @@ ONE_PROCESS = (
     "the script trains in one process that sees no GPU, whatever slots it has. As “Single process” it has the GPUs of one machine."
 )
 _WORDS = {"elastic": OWN_STEPS, "torchrun_elastic": STARTED_AGAIN}  # by the type of training
+_SAVED_FOR = ("lightning", "transformers")  # see training_runtime/elastic/trainers
 _TYPES = {EXACT: "elastic", "deepspeed": "torchrun", "ddp": "torchrun"}  # of others, as of what is no training at all: one process
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
@@ -114,4 +119,6 @@ def note(distributed: str, found: Mapping[str, str]) -> str:
     words = _WORDS.get(distributed, "")
     if trainer is not None and trainer.kind == "loop":
         words = ONE_PROCESS if distributed == "elastic" else ""
+    if trainer is not None and words == STARTED_AGAIN and trainer.kind in _SAVED_FOR:
+        words = GOES_ON
     return words.format(path=trainer.path, name=trainer.name) if trainer else ""

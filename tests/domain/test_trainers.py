@@ -51,7 +51,16 @@ def test_a_trainer_is_known_by_what_the_script_imports_and_calls(source: str, fo
     ("distributed", "found", "words"),
     [
         (ELASTIC, {"train.py": "lightning"}, "train.py trains by Lightning's Trainer, whose steps are its own"),
-        (TORCHRUN, {"a.py": "", "fit.py": "transformers"}, "fit.py trains by Transformers' Trainer. When its slots change"),
+        (
+            TORCHRUN,
+            {"a.py": "", "fit.py": "transformers"},
+            "fit.py trains by Transformers' Trainer. When its slots change, its processes are told",
+        ),
+        (
+            TORCHRUN,
+            {"fit.py": "accelerate"},
+            "fit.py trains by Accelerate. When its slots change, its processes are started again and go on",
+        ),
         (SINGLE, {"train.py": "lightning"}, ""),
         (ELASTIC, {"train.py": "lightning", "other.py": "exact"}, ""),
         (ELASTIC, {"train.py": ""}, ""),

@@ -20,13 +20,16 @@ MOST_TRIES = 4
 STRANGERS = Path(__file__).parent / "strangers"
 
 
-def submit(page: Page, studio: Studio, name: str, folder: Path) -> int:
-    """The number of the run of the script in `STRANGERS / name`, uploaded as a zip through the page of a new experiment."""
+def submit(page: Page, studio: Studio, name: str, folder: Path, change: tuple[str, str] = ("", "")) -> int:
+    """The number of the run of the script in `STRANGERS / name`, uploaded as a zip through the page of a new experiment. `change`: what
+    stands there, and what is to."""
     project = re.findall(r"/projects/(\d+)/", page.url)[0]
     page.goto(f"{studio.url}/projects/{project}/experiments/new/")
     page.locator("#experiment-form").get_by_label("Name").fill(name)
     page.get_by_role("button", name="Add training definition").click()
     files = {str(path.relative_to(STRANGERS / name)): path.read_text() for path in (STRANGERS / name).rglob("*") if path.is_file()}
+    assert change[0] in files["train.py"]
+    files["train.py"] = files["train.py"].replace(*change)
     fill_definition(page, "#panel-form", name=name, zip_file=zipped(folder / f"{name}.zip", files), command="train.py")
     page.locator("#panel-form").get_by_label("Distributed training type").select_option("single")
     page.locator("#panel-form").get_by_label("Maximum number of slots").fill("")  # one, as for any such script
@@ -101,3 +104,32 @@ def runs_in_a_spare_process(studio: Studio, page: Page, first: int) -> None:
         if how.startswith("in a spare process"):
             return
     raise AssertionError(f"none of {MOST_TRIES} was: {how}\n{studio.tail()}")
+
+
+LONGER = {"lightning": ("max_epochs=4", "max_epochs=40"), "transformers": ("num_train_epochs=3", "num_train_epochs=20")}
+STEPS = {"lightning": 40 * 47, "transformers": 20 * 25}
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize("name", LONGER)
+def test_a_strangers_training_that_is_paused_goes_on_where_it_was(
+    studio: Studio, person: Callable[..., Page], tmp_path: Path, name: str
+) -> None:
+    alice = person("alice")
+    make_project(alice, f"Paused {name}", "")
+    run = submit(alice, studio, name, tmp_path, LONGER[name])
+
+    def step() -> int:
+        return int(studio.rows("SELECT step FROM experiments_trainingrun WHERE id = ?", run)[0][0])
+
+    wait_until(lambda: step() > STEPS[name] / 5, lambda: f"{name} trains\n{studio.tail()}", deadline_s=300)
+    alice.goto(f"{studio.url}/runs/{run}/")
+    alice.get_by_role("button", name="Pause").click()
+    wait_until(lambda: not studio.held(), lambda: f"{name} has left its slot\n{studio.tail()}")
+    assert not ended(studio, run), "there was something to pause"
+    alice.get_by_role("button", name="Resume").click()
+    wait_until(lambda: ended(studio, run), lambda: f"{name} completes\n{studio.tail()}", deadline_s=300)
+    log = (studio.folder(run) / "log" / "driver" / "console.log").read_text()
+    (saved,) = re.findall(r"Told to end: saved .*\(step (\d+)\)", log)
+    assert re.findall(r"goes on from .*\(step (\d+)\)", log) == [saved]
+    assert int(saved) > STEPS[name] / 5

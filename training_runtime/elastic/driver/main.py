@@ -35,6 +35,8 @@ from training_runtime.elastic.script_logs import tracking
 from training_runtime.elastic.script_logs.console_logs import last_line, without_escapes
 from training_runtime.elastic.script_logs.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.torchrun.agent import Agent
+from training_runtime.elastic.trainers import continuing
+from training_runtime.elastic.trainers import finder as trainers
 from training_runtime.errors import NoRoom
 from training_runtime.masking import Mask
 from training_runtime.protocol import RunSpec
@@ -171,6 +173,7 @@ def before_imports(slots: int, said: Mapping[str, str]) -> None:
         single.set_threads(slots, said)
     sys.dont_write_bytecode = True
     finder.begin()
+    trainers.install()
 
 
 def _journal(spec: RunSpec, *, begun_again: str) -> journal_writer.Writer:
@@ -246,6 +249,9 @@ def _run_script(session: Session) -> int:
     script = Path(spec.code_dir) / spec.argv[0]
     sys.path[0:0] = [str(script.parent), *module_paths()]
     finder.begin()
+    if not spec.elastic:
+        trainers.install()
+        continuing.begin_run(lambda: session.stopped)
     seed_everything(session.seed)
     try:
         _run_to_the_end(script, session)

@@ -20,6 +20,7 @@ from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
 from training_runtime.elastic.torchrun.workers import end_file
+from training_runtime.elastic.trainers import continuing, finder
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def main() -> None:
     script, end = Path.cwd() / name, end_file(Path(os.environ["TORCHELASTIC_ERROR_FILE"]))
     sys.argv = [name, *with_folders(arguments, os.environ)]
     sys.path[0:0] = [str(script.parent), *module_paths()]
+    finder.install()
+    continuing.begin_run()
     os.close(int(begins))  # the agent waits for that
     try:
         run_as_main(str(script))

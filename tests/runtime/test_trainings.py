@@ -1,0 +1,128 @@
+"""What trainers of other libraries go on from when a run is started again, and how its workers agree where they stop."""
+
+from __future__ import annotations
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from torch.distributed import TCPStore
+
+from training_runtime.elastic.trainers.interruption import TOLD_TO_END, Interruption
+from training_runtime.elastic.trainers.trainings import FILE, MOST_SAVED, Training, Trainings
+
+
+def begun(results: Path, rank: str = "0") -> Training:
+    """Of a process that has just been started."""
+    return Trainings({"RESULT_DIR": str(results), "RANK": rank}).begin()
+
+
+def saved(training: Training, path: Path, step: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"step {step}")
+    training.note(path, path, step=step)
+
+
+def test_a_later_process_finds_what_each_training_has_saved(tmp_path: Path) -> None:
+    run = Trainings({"RESULT_DIR": str(tmp_path)})
+    first, second = run.begin(), run.begin()
+    assert first.last() is None
+    for step in (5, 10):
+        saved(first, tmp_path / "out" / f"{step}", step)
+    saved(second, tmp_path / "out" / "other", 3)
+    again = Trainings({"RESULT_DIR": str(tmp_path)})
+    assert [each.step for each in (again.begin().last(), again.begin().last()) if each] == [10, 3]
+    assert again.begin().last() is None, "the third was never begun before"
+
+
+def test_what_is_gone_or_was_written_anew_by_somebody_else_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    training = begun(tmp_path)
+    for step in (1, 2, 3):
+        saved(training, tmp_path / f"{step}", step)
+    (tmp_path / "3").write_text("of the next fold, which saves under the same names")
+    assert begun(tmp_path).last() == training.last()
+    assert (training.last() or pytest.fail()).step == 2
+    (tmp_path / "2").unlink()
+    assert (training.last() or pytest.fail()).step == 1
+
+
+def test_only_the_first_worker_writes_and_not_without_end(tmp_path: Path) -> None:
+    saved(begun(tmp_path, rank="1"), tmp_path / "1", 1)
+    assert not (tmp_path / FILE).exists()
+    training = begun(tmp_path)
+    for step in range(2 * MOST_SAVED):
+        saved(training, tmp_path / f"{step}", step)
+    assert (tmp_path / FILE).read_text().count('"step"') == MOST_SAVED
+    assert [path.name for path in (tmp_path / FILE).parent.iterdir()] == [Path(FILE).name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[[{}]]", '[[{"path": 1, "mark": "", "size": 0, "time_ns": 0, "step": 0}]]', "[" * 9999])
+def test_a_file_that_is_not_as_it_was_written_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / FILE).write_text(text)
+    assert begun(tmp_path).last() is None
+
+
+def test_of_what_is_ours_only_the_last_is_kept_and_of_what_is_not_everything(tmp_path: Path) -> None:
+    training, ours = begun(tmp_path), tmp_path / "ours"
+    saved(training, tmp_path / "theirs", 1)
+    saved(training, ours / "2", 2)
+    (ours / "link").symlink_to(tmp_path / "out")
+    saved(training, tmp_path / "out" / "3", 3)
+    training.keep_last(ours)
+    assert (ours / "2").exists(), "what is to be gone on from is elsewhere"
+    saved(training, ours / "4", 4)
+    training.keep_last(ours)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if "trainers" not in path.name) == [
+        "checkpoint",
+        "ours",
+        "ours/4",
+        "out",
+        "out/3",
+        "theirs",
+    ]
+
+
+def test_one_process_stops_at_once_and_only_where_it_was_told() -> None:
+    with Interruption({}, 1, bool) as interruption:
+        interruption.listen()
+        assert [interruption.is_due() for _ in range(3)] == [False] * 3
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.is_due()
+        with pytest.raises(SystemExit) as left:
+            Interruption({"RANK": "0"}, 1, bool).leave()
+        interruption.is_told = False
+    assert left.value.code == TOLD_TO_END
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_handler_of_the_scripts_own_is_left_alone() -> None:
+    heard = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        with Interruption({}, 1, bool) as interruption:
+            interruption.listen()
+            signal.raise_signal(signal.SIGTERM)
+            assert not interruption.is_due()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert heard == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("told_at", [(3, 3, 3), (3, 4, 4), (4, 3, 4), (4, 3, 3)])
+def test_workers_stop_at_the_same_place_whoever_is_told_first(told_at: tuple[int, ...]) -> None:
+    """They are at most a step apart, as each step needs all of them: they go through the ticks together here."""
+    store = TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    workers = [Interruption({**common, "RANK": str(rank)}, 1, bool) for rank in range(3)]
+    ends = list[int | None]([None] * 3)
+    with ThreadPoolExecutor(3) as pool:
+        for tick in range(1, 8):
+            for worker, at in zip(workers, told_at, strict=True):
+                worker.is_told = worker.is_told or at <= tick
+            for rank, is_due in enumerate(pool.map(Interruption.is_due, workers)):
+                ends[rank] = ends[rank] or (tick if is_due else None)
+            if any(ends):
+                break
+    assert ends == [told_at[0] + 1] * 3

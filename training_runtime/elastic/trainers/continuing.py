@@ -1,0 +1,37 @@
+"""What is the same for all trainers: whether there is a run to go on with, its trainings, and what is told of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from training_runtime.elastic.trainers.interruption import Interruption
+from training_runtime.elastic.trainers.trainings import Training, Trainings
+
+SWITCH = "EDT_CONTINUE_TRAINERS"  # "0" in the environment of a run: its script sees to that itself
+
+_trainings: Trainings | None = None
+_is_stopped: Callable[[], bool] = bool
+
+
+def begin_run(is_stopped: Callable[[], bool] = bool) -> None:
+    """In the process that runs the script of a run, before its first line."""
+    global _trainings, _is_stopped
+    _is_stopped = is_stopped
+    _trainings = Trainings(os.environ) if os.environ.get(SWITCH) != "0" else None
+
+
+def begin() -> Training | None:
+    """The script begins a training. None outside of a run."""
+    return _trainings.begin() if _trainings is not None else None
+
+
+def interruption(training: Training) -> Interruption:
+    return Interruption(os.environ, training.number, _is_stopped)
+
+
+def say(sentence: str) -> None:
+    """In the log, once."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"[studio] {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - for whoever reads the log

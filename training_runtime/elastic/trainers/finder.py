@@ -1,0 +1,45 @@
+"""Changes the trainers of libraries when a script imports them. Standard library only; does nothing before the first such import."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_BY = {  # modules of libraries, and ours that change them
+    "transformers.trainer": "of_transformers",
+    "lightning.pytorch.trainer.trainer": "of_lightning",
+    "pytorch_lightning.trainer.trainer": "of_lightning",
+}
+
+
+class _AfterTrainers:
+    """Finds what the others find, with something to be done when it is loaded."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname not in _BY:
+            return None
+        found = (each.find_spec(fullname, path, target) for each in sys.meta_path if each is not self)
+        spec = next((each for each in found if each is not None), None)
+        if spec is not None and spec.loader is not None:
+            _change_when_loaded(spec.loader, _BY[fullname])
+        return spec
+
+
+def _change_when_loaded(loader: Any, by: str) -> None:
+    load = loader.exec_module
+
+    def loaded(module: ModuleType) -> None:
+        load(module)
+        importlib.import_module(f"training_runtime.elastic.trainers.{by}").change(module)
+
+    loader.exec_module = loaded
+
+
+def install() -> None:
+    """Once in an interpreter that runs a script, or imports what one will need."""
+    if not any(isinstance(each, _AfterTrainers) for each in sys.meta_path):
+        sys.meta_path.insert(0, _AfterTrainers())

@@ -1,0 +1,83 @@
+"""A training that is told to end (SIGTERM) saves what it has at the end of a step. Workers of one training must do so at the same step: the
+first says which, by the store that they have met at.
+
+Only who is told asks that store, so a step costs nothing, and nobody waits for its answer. A worker that is told too late is not waited for
+either: it is killed when its time is up, and should the others need it to save, the run goes on from what was saved before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, NoReturn
+
+PATIENCE = dt.timedelta(seconds=5)  # for the store
+TOLD_TO_END = 128 + signal.SIGTERM
+
+
+class Interruption:
+    """While a training goes on: `with Interruption(...) as interruption`. `number`: of the training; `is_stopped`: whether somebody has
+    stopped the run, whose process then ends by itself, as a script does."""
+
+    def __init__(self, environment: Mapping[str, str], number: int, is_stopped: Callable[[], bool]) -> None:
+        self._environment, self._key, self._is_stopped = environment, f"interrupted/{number}", is_stopped
+        self.is_told = False
+        self._ticks = 0
+        self._last: int | None = None  # the tick at which all stop; 0 where that is not to be known
+        self._store: Any = None
+
+    def __enter__(self) -> Interruption:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As it was before. Who was told in vain is told again, as the script may not hear of it otherwise."""
+        if signal.getsignal(signal.SIGTERM) == self._tell:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self.is_told:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def listen(self, is_librarys: Callable[[Any], bool] = lambda _: False) -> None:
+        """From now on. A handler of the script's own is left alone, and the script with it; `is_librarys`: whether it is of a library, and
+        may be replaced."""
+        now = signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread() and (now is signal.SIG_DFL or is_librarys(now)):
+            signal.signal(signal.SIGTERM, self._tell)
+
+    def _tell(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_told = True
+
+    def is_due(self) -> bool:
+        """Asked by all workers at the same places of the training, each time: whether this is where they stop."""
+        self._ticks += 1
+        if self.is_told and self._last is None:
+            self._last = self._agreed() if int(self._environment.get("WORLD_SIZE") or 1) > 1 else self._ticks
+        return self._ticks == self._last
+
+    def _agreed(self) -> int | None:
+        """The tick at which all stop: the next one of the first worker, which no other gets past without it. None: nothing is known yet."""
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+        try:
+            if self._store is None:
+                address, port = self._environment["MASTER_ADDR"], int(self._environment["MASTER_PORT"])
+                self._store = PrefixStore("edt", TCPStore(address, port, is_master=False, timeout=PATIENCE))
+            if self._environment.get("RANK") == "0":
+                self._store.set(self._key, str(self._ticks + 1))
+            return int(self._store.get(self._key)) if self._store.check([self._key]) else None
+        except (KeyError, ValueError, RuntimeError):
+            return 0
+
+    def leave(self) -> NoReturn:
+        """The end of this process, with all saved: by the signal, as it would have been without us, or as the run's stopping has it."""
+        self.is_told = False
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if "RANK" not in self._environment and not self._is_stopped():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise SystemExit(TOLD_TO_END)

@@ -1,0 +1,134 @@
+"""Lightning's `Trainer`: `fit()` goes on from the last checkpoint that this training of the run has saved, and saves one when it is told to
+end.
+
+Lightning counts epochs, and within one the batches of a worker: of another number of workers an epoch that was begun goes on at the same
+part of it. Which samples that had it does not know: it shuffles anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tempfile
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from training_runtime.elastic.trainers import continuing
+from training_runtime.elastic.trainers.continuing import say
+from training_runtime.elastic.trainers.interruption import Interruption
+from training_runtime.elastic.trainers.trainings import Saved, Training
+
+COMPOSED = "_HandlersCompose"
+COLLECTIVE = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")  # whose workers hold a part of the model each
+SAVED = "checkpoint/lightning-{}"  # in RESULT_DIR: where it was told to end
+
+_running: dict[int, Training] = {}  # by the id of the trainer
+
+
+def change(module: ModuleType) -> None:
+    """`lightning.pytorch.trainer.trainer` or `pytorch_lightning.trainer.trainer`, once it is imported."""
+    trainer = module.Trainer
+    trainer.fit = _continued(trainer.fit, module.Callback)
+    trainer.save_checkpoint = _noted(trainer.save_checkpoint)
+
+
+def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
+    signature = inspect.signature(fit)
+
+    @wraps(fit)
+    def continued(self: Any, *args: Any, **kwargs: Any) -> Any:
+        training = continuing.begin()
+        if training is None or self.fast_dev_run:
+            return fit(self, *args, **kwargs)
+        call, last = signature.bind(self, *args, **kwargs), training.last()
+        if last is not None:
+            say(f"This training goes on from {last.path} (step {last.step}).")
+            if "weights_only" in signature.parameters:
+                call.arguments["weights_only"] = False  # this run has written it, with what its script keeps in there
+        with continuing.interruption(training) as interruption, tempfile.TemporaryDirectory() as folder:
+            if last is not None:
+                call.arguments["ckpt_path"] = _fitted(self, last, Path(folder))
+            hears = _callback(callback, training, interruption)
+            self.callbacks.append(hears)
+            _running[id(self)] = training
+            try:
+                return fit(*call.args, **call.kwargs)
+            finally:
+                del _running[id(self)]
+                self.callbacks.remove(hears)
+
+    return continued
+
+
+def _noted(save: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(save)
+    def noted(self: Any, filepath: Any, weights_only: Any = None, *args: Any, **kwargs: Any) -> Any:
+        done = save(self, filepath, weights_only, *args, **kwargs)
+        training, path = _running.get(id(self)), Path(str(filepath))
+        if training is not None and not weights_only and path.is_file():
+            training.note(path, path, step=self.global_step, samples=self.world_size)
+        return done
+
+    return noted
+
+
+def _callback(base: type, training: Training, interruption: Interruption) -> Any:
+    """Of this training. All workers have it and save at the same step: Lightning has them meet there."""
+
+    def stop(trainer: Any) -> None:
+        is_whole = not any(each.__name__ in COLLECTIVE for each in type(trainer.strategy).__mro__)
+        if is_whole and not trainer.sanity_checking:
+            path = Path(os.environ["RESULT_DIR"], SAVED.format(training.number), f"step-{trainer.global_step}.ckpt")
+            try:
+                trainer.save_checkpoint(str(path))  # which notes it
+            except Exception as error:  # of the disk, say; what was saved before is there
+                say(f"Told to end, and nothing could be saved: {type(error).__name__}: {error}")
+            else:
+                training.keep_last(path.parent)
+                say(f"Told to end: saved {path} (step {trainer.global_step}), to go on from.")
+        interruption.leave()
+
+    class Hears(base):  # type: ignore[misc]
+        def on_train_start(self, *_: Any) -> None:
+            interruption.listen(_is_lightnings)  # which has the workers meet in a handler of signals
+
+        on_sanity_check_start = on_train_start
+
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:  # when all that belongs to the batch before has been done
+            if interruption.is_due():
+                stop(trainer)
+
+        def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
+            if interruption.is_due():
+                stop(trainer)
+
+    return Hears()
+
+
+def _fitted(trainer: Any, saved: Saved, folder: Path) -> str:
+    """The checkpoint for as many workers as there are: itself, or a copy in `folder` in which an epoch's batches are counted anew."""
+    if not saved.samples or saved.samples == trainer.world_size:
+        return saved.path
+    kept = torch.load(saved.path, map_location="cpu", weights_only=False)
+    try:
+        counts = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
+        done = round(counts["completed"] * saved.samples / trainer.world_size)
+    except (KeyError, TypeError):
+        return saved.path
+    counts |= dict.fromkeys(counts, done)
+    copy = folder / Path(saved.path).name
+    torch.save(kept, copy)
+    return str(copy)
+
+
+def _is_lightnings(handler: Any) -> bool:
+    """And none of the script's among those that it is composed of."""
+    if type(handler).__name__ != COMPOSED:
+        return False
+    names = [getattr(each, "__module__", "") or "" for each in handler.signal_handlers]
+    return all(name.partition(".")[0] in ("lightning", "pytorch_lightning") for name in names)
