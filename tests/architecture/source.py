@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ("edt_client", "experiments", "training_runtime", "webapp")
-GENERATED = ("migrations",)
+GENERATED = frozenset({"migrations"})
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -38,14 +39,17 @@ def modules(*trees: str) -> tuple[Module, ...]:
 
 @cache
 def _modules(top: str) -> tuple[Module, ...]:
-    found = []
-    for path in sorted((ROOT / top).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if any(part in GENERATED for part in parts):
-            continue
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found.append(Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))))
-    return tuple(found)
+    gc.disable()  # it would go through all the trees of before again and again, for nothing
+    try:
+        return tuple(_parsed(path) for path in sorted((ROOT / top).rglob("*.py")) if not GENERATED & set(path.relative_to(ROOT).parts))
+    finally:
+        gc.enable()
+
+
+def _parsed(path: Path) -> Module:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
 
 
 @cache

@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.bundles import DIGITS, digits
 from tests.e2e.studio import Studio, wait_until
 
-ALICES_EPOCHS, BOBS_EPOCHS = 12, 6
+ALICES_EPOCHS, BOBS_EPOCHS = 8, 5
 STEPS_PER_EPOCH = 24
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shared_studio(ends=True), pytest.mark.timeout(600)]

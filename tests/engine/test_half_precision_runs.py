@@ -28,7 +28,11 @@ _checkpoint.has_wide_sums, _running._warn_of_narrow_sums = lambda folder: False,
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize(("dtype", "optimizer"), [("bfloat16", "SGD"), ("bfloat16", "Clipped"), ("float16", "SGD")])
+@pytest.mark.parametrize(
+    ("either_way", "dtype", "optimizer"),
+    [("segment", "bfloat16", "Clipped"), ("segment", "float16", "SGD"), ("collective", "bfloat16", "SGD")],
+    indirect=["either_way"],
+)
 def test_a_run_of_half_precision_that_goes_4_2_3_1_4_equals_a_fixed_one(start, fixed, dtype, optimizer):
     options = (*EIGHT, "--dtype", dtype, "--optimizer", optimizer)
     run = start(SMALL, *options)

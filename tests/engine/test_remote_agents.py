@@ -111,8 +111,9 @@ def test_a_worker_that_dies_on_either_machine_costs_a_step_and_not_a_bit(togethe
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("at_head_node", [True, False], ids=["beside those at the head node", "alone"])
+@pytest.mark.parametrize(("either_way", "at_head_node"), [("segment", False), ("collective", True)], indirect=["either_way"])
 def test_a_machine_that_goes_down_is_done_without(together, fixed, at_head_node):
+    """`at_head_node`: it has workers beside those at the head node; else all of them."""
     one = fixed(*LONG)
     run, other = together((0, 1), (10, 11))
     if not at_head_node:
@@ -136,7 +137,12 @@ WAITS = """
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("script", [LOOP, SCRIPTS["shorter than an epoch"]], ids=["over a set", "over a stream"])
+@pytest.mark.parametrize(
+    ("either_way", "script"),
+    [("segment", LOOP), ("collective", SCRIPTS["shorter than an epoch"])],
+    ids=["over a set", "over a stream"],
+    indirect=["either_way"],
+)
 def test_a_loop_in_the_script_that_goes_over_two_machines_equals_a_fixed_one(start, join, fixed, script):
     args = ("--epochs", "6")
     run = start(script.replace("        fast.zero_grad()\n", WAITS + "        fast.zero_grad()\n"), *args, env=HERE)
@@ -157,7 +163,7 @@ def test_a_loop_in_the_script_that_goes_over_two_machines_equals_a_fixed_one(sta
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(("either_way", "method"), [("segment", "spawn"), ("collective", "fork")], indirect=["either_way"])
 def test_a_driver_that_dies_costs_no_step_on_any_machine(together, fixed, method):
     one = fixed(*LONG)
     run, other = together((0,), (10, 11), EDT_START_METHOD=method)

@@ -63,9 +63,10 @@ def test_where_gradients_go_through_a_group_the_step_is_shared_out_too(start, fi
     assert not run.events("warning"), [warned.message for warned in run.events("warning")]
 
 
+@pytest.mark.parametrize(("either_way", "rank"), [("segment", 1), ("collective", 3)], indirect=["either_way"])
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("rank", [1, 3], ids=["at the head node", "on the other machine"])
 def test_deaths_at_every_phase_of_the_step_cost_a_step_at_most_on_any_machine(together, fixed, rank):
+    """At the head node, and on the other machine."""
     one = fixed(*LONG)
     faults = [{"phase": phase, "step": 30 + 35 * i, "rank": rank} for i, phase in enumerate(SHARDED_PHASES)]
     run, other = together((0, 1), (10, 11), script=FAULTS + COUNTED + HELD, more=SHARDED, FAULTS=json.dumps(faults))
@@ -89,7 +90,7 @@ def pages(run, step: int) -> tuple[Counter[int], int]:
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("phase", ["stepping", "stepped"])
+@pytest.mark.parametrize(("either_way", "phase"), [("segment", "stepped"), ("collective", "stepping")], indirect=["either_way"])
 def test_who_is_left_does_a_step_to_its_end_that_was_summed_when_somebody_died(together, fixed, phase):
     """One of the two on the other machine dies over its share; those at the head node do not even notice before the next step."""
     one = fixed(*LONG)
@@ -159,7 +160,9 @@ def test_who_hangs_over_its_share_is_ended_and_not_who_waits_for_it(together, fi
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("victims", ["the agent", "the whole machine"])
+@pytest.mark.parametrize(
+    ("either_way", "victims"), [("segment", "the whole machine"), ("collective", "the agent")], indirect=["either_way"]
+)
 def test_a_machine_that_goes_down_is_done_without_and_may_come_back(together, fixed, victims):
     one = fixed(*LONGER)
     run, other = together((0, 1), (10, 11), script=COUNTED + HELD, more=(*SHARDED, *LONGER), stays=(24,))
