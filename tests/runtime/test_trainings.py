@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
+from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.interruption import TOLD_TO_END, Interruption
 from training_runtime.elastic.trainers.trainings import FILE, MOST_SAVED, Training, Trainings
 
@@ -95,6 +97,32 @@ def test_one_process_stops_at_once_and_only_where_it_was_told() -> None:
         interruption.is_told = False
     assert left.value.code == TOLD_TO_END
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_process_that_the_script_forks_meanwhile_ends_as_it_would() -> None:
+    with Interruption({}, 1, bool) as interruption:
+        interruption.listen()
+        pool = multiprocessing.get_context("fork").Pool(1)
+        pool.terminate()
+        pool.join()
+        assert not interruption.is_told
+
+
+def test_who_is_told_in_vain_ends_behind_the_training() -> None:
+    with pytest.raises(SystemExit), Interruption({}, 1, lambda: True) as interruption:
+        interruption.listen()
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_workers_that_are_none_of_the_runs_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path))
+    monkeypatch.setattr(continuing, "_trainings", None)
+    assert continuing.begin(1) is None, "no run"
+    continuing.begin_run()
+    assert (continuing.begin(2), getattr(continuing.begin(1), "number", 0)) == (None, 2)
+    monkeypatch.setenv(continuing.SWITCH, "0")
+    continuing.begin_run()
+    assert continuing.begin(1) is None
 
 
 def test_a_handler_of_the_scripts_own_is_left_alone() -> None:

@@ -57,7 +57,7 @@ def test_how_a_script_is_run_is_chosen_and_shown(
 
 def test_whose_trainer_the_code_uses_is_said_with_what_its_type_makes_of_it(project: Project, bob: User, as_: As) -> None:
     lightning = cast.zipped({"main.py": "import lightning as L\nL.Trainer(max_epochs=3).fit(model)\n"}).getvalue()
-    said = {"elastic": "Lightning&#x27;s Trainer, whose steps are its own", "torchrun_elastic": "go on from the checkpoint", "single": ""}
+    said = {"elastic": "Lightning&#x27;s Trainer, whose steps are its own", "torchrun_elastic": "save what they have", "single": ""}
     for kind, words in said.items():
         form = definition_form(name=kind, distributed=kind, max_slots="", upload=SimpleUploadedFile("l.zip", lightning))
         page = as_(bob).get(as_(bob).post(reverse("new_definition", args=[project.pk]), form).url).content.decode()

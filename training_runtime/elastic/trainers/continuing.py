@@ -12,19 +12,23 @@ from training_runtime.elastic.trainers.trainings import Training, Trainings
 SWITCH = "EDT_CONTINUE_TRAINERS"  # "0" in the environment of a run: its script sees to that itself
 
 _trainings: Trainings | None = None
+_workers = 1
 _is_stopped: Callable[[], bool] = bool
 
 
 def begin_run(is_stopped: Callable[[], bool] = bool) -> None:
     """In the process that runs the script of a run, before its first line."""
-    global _trainings, _is_stopped
+    global _trainings, _workers, _is_stopped
     _is_stopped = is_stopped
+    _workers = int(os.environ.get("WORLD_SIZE") or 1)
     _trainings = Trainings(os.environ) if os.environ.get(SWITCH) != "0" else None
 
 
-def begin() -> Training | None:
-    """The script begins a training. None outside of a run."""
-    return _trainings.begin() if _trainings is not None else None
+def begin(workers: int) -> Training | None:
+    """The script begins a training by so many workers. None outside of a run, and where they are others than those of the run: of processes
+    that a library starts itself only the first would go on."""
+    training = _trainings.begin() if _trainings is not None else None
+    return training if workers == _workers else None
 
 
 def interruption(training: Training) -> Interruption:

@@ -27,6 +27,7 @@ class Interruption:
     def __init__(self, environment: Mapping[str, str], number: int, is_stopped: Callable[[], bool]) -> None:
         self._environment, self._key, self._is_stopped = environment, f"interrupted/{number}", is_stopped
         self.is_told = False
+        self._process = os.getpid()
         self._ticks = 0
         self._last: int | None = None  # the tick at which all stop; 0 where that is not to be known
         self._store: Any = None
@@ -39,7 +40,7 @@ class Interruption:
         if signal.getsignal(signal.SIGTERM) == self._tell:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self.is_told:
-            os.kill(os.getpid(), signal.SIGTERM)
+            self.leave()
 
     def listen(self, is_librarys: Callable[[Any], bool] = lambda _: False) -> None:
         """From now on. A handler of the script's own is left alone, and the script with it; `is_librarys`: whether it is of a library, and
@@ -48,8 +49,12 @@ class Interruption:
         if threading.current_thread() is threading.main_thread() and (now is signal.SIG_DFL or is_librarys(now)):
             signal.signal(signal.SIGTERM, self._tell)
 
-    def _tell(self, _number: int, _frame: FrameType | None) -> None:
-        self.is_told = True
+    def _tell(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() == self._process:
+            self.is_told = True
+        else:  # one of a pool that the script has forked meanwhile
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def is_due(self) -> bool:
         """Asked by all workers at the same places of the training, each time: whether this is where they stop."""

@@ -42,7 +42,7 @@ def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
 
     @wraps(fit)
     def continued(self: Any, *args: Any, **kwargs: Any) -> Any:
-        training = continuing.begin()
+        training = continuing.begin(self.world_size)
         if training is None or self.fast_dev_run:
             return fit(self, *args, **kwargs)
         call, last = signature.bind(self, *args, **kwargs), training.last()

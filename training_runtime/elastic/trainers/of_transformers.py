@@ -41,7 +41,7 @@ def _continued(train: Callable[..., Any], callback: type) -> Callable[..., Any]:
     @wraps(train)
     def continued(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         trial = args[0] if args else kwargs.get("trial")
-        training = continuing.begin() if trial is None else None
+        training = continuing.begin(self.args.world_size) if trial is None else None
         if training is None:
             return train(self, resume_from_checkpoint, *args, **kwargs)
         last = training.last()
@@ -81,7 +81,7 @@ class _Watched:
         self.training.note(path, path / STATE, step=step, samples=_samples(self.trainer), is_due=is_due)
 
     def stop_if_told(self, *, is_due: bool) -> None:
-        if not self.interruption.is_due():
+        if not self.interruption.is_due() or self.trainer.control.should_training_stop:
             return
         step = self.trainer.state.global_step
         if step and not any(getattr(self.trainer, each, False) for each in COLLECTIVE):
