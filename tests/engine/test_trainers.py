@@ -166,8 +166,9 @@ def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, n
         assert noted(run, "weights") == noted(straight, "weights")
 
 
-def test_an_evaluation_that_is_interrupted_is_begun_again(begin):
-    run = begin("transformers", 60, elastic=False, max_slots=1)
+def test_an_evaluation_that_is_interrupted_is_begun_again_and_what_is_best_by_it_is_kept(begin):
+    best = {"save_strategy": "epoch", "load_best_model_at_end": True}
+    run = begin("transformers", 60, elastic=False, max_slots=1, env={"MORE": json.dumps(best)})
     (run.result_dir / "held").touch()
     run.members(0)
     until_step(run, 20)
@@ -180,6 +181,7 @@ def test_an_evaluation_that_is_interrupted_is_begun_again(begin):
     assert run.wait() == 0, run.tail()
     assert noted(run, "step") == list(range(1, 61))
     assert noted(run, "evaluated") == [21, 40, 60], "one step later"
+    assert {path.name for path in (run.code_dir / "out").iterdir()} == {"checkpoint-21", "checkpoint-40", "checkpoint-60"}
 
 
 def test_a_process_that_is_killed_goes_on_from_what_the_script_saves(begin):

@@ -102,8 +102,10 @@ def _callback(base: type, watched: _Watched) -> Any:
         def on_save(self, args: Any, *_: Any, **__: Any) -> None:
             watched.note(args.output_dir)
 
-        def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-            control.should_evaluate, watched.is_due = control.should_evaluate or watched.is_due, False
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if watched.is_due:
+                control.should_evaluate, control.should_save = True, control.should_save or args.load_best_model_at_end
+                watched.is_due = False
             if not math.isclose(state.epoch, round(state.epoch), abs_tol=1e-9):  # else the trainer asks once more, behind the epoch
                 watched.stop_if_told(is_due=control.should_evaluate)
 
