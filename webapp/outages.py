@@ -54,7 +54,8 @@ class Outages(logging.Filter):
         more = f" ({missed} more like it were left out)" if missed else ""
         first = record.getMessage().strip().splitlines()
         problem = "takes nothing more" if what == DISK else "does not answer"
-        record.msg = f"The {what} {problem}{more}: {why[0] if why else type(error).__name__} [{first[0] if first else ''}]"
+        cause = f"{why[0] if why else type(error).__name__} " if error is not None else ""
+        record.msg = f"The {what} {problem}{more}: {cause}[{first[0] if first else ''}]"
         record.args, record.exc_info, record.exc_text = (), None, None
         return True
 

@@ -62,7 +62,7 @@ def problem(status: int, says: str, *, errors: Mapping[str, Sequence[str]] | Non
 
 def of_fields(error: DomainError) -> HttpResponse:
     """What a service refuses, as its form would show it."""
-    return problem(400, str(error), errors=error.fields)
+    return problem(full_disk.status_of(error), str(error), errors=error.fields)
 
 
 def handle(api: NinjaAPI) -> None:

@@ -26,6 +26,11 @@ def says(error: BaseException | None) -> str:
     return next(filter(None, map(_says, _chain(error))), "")
 
 
+def status_of(refusal: BaseException) -> int:
+    """Of HTTP, of what is refused with a sentence of its own: 507 where the disk is the cause, else 400."""
+    return STATUS if says(refusal) else 400
+
+
 def _says(error: BaseException) -> str:
     if isinstance(error, sqlite3.Error):
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF

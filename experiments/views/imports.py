@@ -25,7 +25,7 @@ from experiments.services import imports
 from experiments.transfer import exporting
 from experiments.views.downloads import streamed
 from experiments.views.responses import Crumbs, act, later, number, page, person, refused
-from experiments.views.uploads import MOST_PIECE_BYTES, errors_response, json_body, size_of
+from experiments.views.uploads import MOST_PIECE_BYTES, errors_response, json_body, refusal, size_of
 
 MOST_SHOWN = 20
 
@@ -84,7 +84,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     except (KeyError, TypeError, ValueError):
         return errors_response({"upload": ["Choose one file: the archive of a project."]})
     except DomainError as error:
-        return errors_response(error.by_field("upload"))
+        return refusal(error)
     return JsonResponse(_state(order), status=201)
 
 
@@ -113,7 +113,7 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
     except DomainError as error:
-        return errors_response(error.by_field("upload"))
+        return refusal(error)
 
 
 @require_POST
@@ -123,7 +123,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         imports.finish_archive(order)
     except DomainError as error:
-        return errors_response(error.by_field("upload"))
+        return refusal(error)
     return JsonResponse({"to": reverse("project_import", args=[pk])})
 
 

@@ -20,6 +20,7 @@ from experiments.errors import DomainError
 from experiments.files import datastore
 from experiments.files.datastore import Part, WrongOffset
 from experiments.models import DataAsset, DataUpload, Project, User
+from experiments.ops import full_disk
 from experiments.services import code
 from experiments.views.responses import done, number, page, person, project_crumbs
 
@@ -48,7 +49,7 @@ def begin(request: HttpRequest, pk: int) -> HttpResponse:
     except (KeyError, TypeError, ValueError):
         return errors_response({"upload": ["These are not files as the page sends them: reload it and try again."]})
     except DomainError as error:
-        return errors_response(error.by_field("upload"))
+        return refusal(error)
     return JsonResponse(_state(upload), status=201)
 
 
@@ -77,7 +78,7 @@ def piece(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     except WrongOffset as wrong:
         return JsonResponse({"size": wrong.size_bytes}, status=409)
     except DomainError as error:
-        return errors_response(error.by_field("upload"))
+        return refusal(error)
 
 
 @require_POST
@@ -103,7 +104,7 @@ def finish(request: HttpRequest, pk: int) -> HttpResponse:
             return JsonResponse({"to": to, "kept": upload.pk})
         asset: DataAsset = services.finish_upload(upload, by=user, hashes=sent)
     except DomainError as error:
-        return errors_response(error.by_field("upload"), gone=upload.pk is None)
+        return refusal(error, gone=upload.pk is None)
     return JsonResponse({"to": reverse("data", args=[asset.pk])})
 
 
@@ -148,6 +149,11 @@ def size_of(said: object) -> int:
     if isinstance(said, bool) or not isinstance(said, int) or said < 0:
         raise ValueError(said)
     return said
+
+
+def refusal(error: DomainError, *, gone: bool = False) -> JsonResponse:
+    """As `errors_response`, of what a service refuses."""
+    return errors_response(error.by_field("upload"), status=full_disk.status_of(error), gone=gone)
 
 
 def errors_response(errors: dict[str, list[str]], *, status: int = 400, gone: bool = False) -> JsonResponse:

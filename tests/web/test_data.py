@@ -16,6 +16,8 @@ from django.urls import reverse
 from experiments.files import datastore
 from experiments.models import DataAsset, DataUpload, Experiment, Project, User
 from tests import cast
+from tests.disk import small_disk
+from tests.web import api
 from tests.web.conftest import As
 from tests.web.seed import PICTURE, Seeded
 
@@ -229,3 +231,23 @@ def test_it_is_renamed(project: Project, alice: User, as_: As) -> None:
     as_(alice).post(reverse("update_data", args=[asset.pk]), {"name": "letters", "description": "new"})
     asset.refresh_from_db()
     assert (asset.name, asset.description) == ("letters", "new")
+
+
+def test_a_full_disk_is_said_to_page_and_program_as_what_it_is_and_the_upload_goes_on_when_there_is_room(
+    project: Project, bob: User, as_: As, home: Path
+) -> None:
+    client, script, data = as_(bob), api.of(bob), b"x" * 300_000
+    (home / "uploads").mkdir(exist_ok=True)
+    with small_disk(home / "uploads", 1 << 20) as disk:
+        address = begin(client, project, ("big.bin", len(data))).json()["upload"]
+        upload = DataUpload.objects.get().pk
+        disk.fill(but=100_000)
+        answer = put(client, address, data)
+        assert (answer.status_code, "disk is full" in answer.json()["errors"]["upload"][0]) == (507, True)
+        path = f"/api/v1/uploads/{upload}/files/0?offset="
+        has = script.get(f"/uploads/{upload}").json()["files"][0]["received"]
+        answer = script.client.put(f"{path}{has}", data[has:], content_type="application/octet-stream", headers=script.headers)
+        assert (answer.status_code, "disk is full" in answer.json()["detail"]) == (507, True)
+        disk.make_room()
+        has = script.get(f"/uploads/{upload}").json()["files"][0]["received"]
+        assert put(client, address, data[has:], offset=has).json() == {"size": len(data)}
