@@ -89,6 +89,8 @@ class Net(lightning.LightningModule):
         note(step=self.trainer.global_step, epoch=self.trainer.current_epoch, workers=self.trainer.world_size)
     def validation_step(self, batch, index):
         x, y = batch
+        while (RESULTS / "held").exists() and index == HOLDS:
+            time.sleep(0.005)
         self.log("val_loss", nn.functional.cross_entropy(self.net(x), y))
     def on_validation_epoch_end(self):
         if not self.trainer.sanity_checking:
@@ -96,10 +98,13 @@ class Net(lightning.LightningModule):
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), 1e-2)
 
+from lightning.pytorch.callbacks import EarlyStopping
+HOLDS = int(os.environ.get("HOLDS", -1))
 lightning.seed_everything(7)
 data = torch.utils.data.TensorDataset(inputs, targets)
 loader = torch.utils.data.DataLoader(data, 8, shuffle=True)
-trainer = lightning.Trainer(max_epochs=3, logger=False, enable_progress_bar=False, accelerator="cpu", enable_checkpointing=False)
+trainer = lightning.Trainer(max_epochs=3, logger=False, enable_progress_bar=False, accelerator="cpu", enable_checkpointing=False,
+                            num_sanity_val_steps=0, callbacks=[EarlyStopping("val_loss", patience=9)])
 net = Net()
 trainer.fit(net, loader, torch.utils.data.DataLoader(data, 80))
 note(end=trainer.global_step, weights=[p.double().sum().item() for p in net.parameters()])
@@ -146,6 +151,22 @@ def ended_by_sigterm(run: Run, allowed: int) -> int:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
+def test_a_training_that_is_told_in_its_last_step_is_not_done_again(begin, name):
+    script = (
+        SCRIPTS[name].replace('"eval_strategy": "epoch"', '"eval_strategy": "no"').replace(", torch.utils.data.DataLoader(data, 80))", ")")
+    )
+    run = begin(script.replace('[EarlyStopping("val_loss", patience=9)]', "[]"), 59, elastic=False, max_slots=1)
+    run.members(0)
+    until_step(run, 59)
+    assert ended_by_sigterm(run, 60) == -signal.SIGTERM, run.tail()
+    run.again()
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert noted(run, "step") == list(range(1, 61))
+    assert noted(run, "end") == [60]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, name):
     straight = begin(name, 60, elastic=False, max_slots=1)
     straight.members(0)
@@ -182,6 +203,23 @@ def test_an_evaluation_that_is_interrupted_is_begun_again_and_what_is_best_by_it
     assert noted(run, "step") == list(range(1, 61))
     assert noted(run, "evaluated") == [21, 40, 60], "one step later"
     assert {path.name for path in (run.code_dir / "out").iterdir()} == {"checkpoint-21", "checkpoint-40", "checkpoint-60"}
+
+
+@pytest.mark.parametrize("batch", [0, 1], ids=["in its first batch", "in its last"])
+def test_a_validation_of_lightnings_that_is_interrupted_is_begun_again(begin, batch):
+    run = begin("lightning", 60, elastic=False, max_slots=1, env={"HOLDS": str(batch)})
+    (run.result_dir / "held").touch()
+    run.members(0)
+    until_step(run, 20)
+    os.kill(run.pid, signal.SIGTERM)
+    (run.result_dir / "held").unlink()
+    assert run.wait() == -signal.SIGTERM, run.tail()
+    assert not noted(run, "evaluated")
+    run.again()
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert noted(run, "step") == list(range(1, 61))
+    assert noted(run, "evaluated") == [20, 40, 60]
 
 
 def test_a_process_that_is_killed_goes_on_from_what_the_script_saves(begin):

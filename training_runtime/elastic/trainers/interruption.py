@@ -59,8 +59,10 @@ class Interruption:
     def is_due(self) -> bool:
         """Asked by all workers at the same places of the training, each time: whether this is where they stop."""
         self._ticks += 1
+        if int(self._environment.get("WORLD_SIZE") or 1) < 2:
+            return self.is_told
         if self.is_told and self._last is None:
-            self._last = self._agreed() if int(self._environment.get("WORLD_SIZE") or 1) > 1 else self._ticks
+            self._last = self._agreed()
         return self._ticks == self._last
 
     def _agreed(self) -> int | None:

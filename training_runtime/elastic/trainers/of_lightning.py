@@ -11,6 +11,7 @@ import inspect
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -103,11 +104,28 @@ def _callback(base: type, training: Training, interruption: Interruption) -> Any
             if interruption.is_due():
                 stop(trainer)
 
+        def on_train_end(self, trainer: Any, *_: Any) -> None:
+            if interruption.is_due():
+                stop(trainer)
+
         def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
             if interruption.is_due():
                 stop(trainer)
 
+        def on_save_checkpoint(self, trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
+            if interruption.is_told and trainer.validating:
+                _begin_validation_again(checkpoint)
+
     return Hears()
+
+
+def _begin_validation_again(checkpoint: dict[str, Any]) -> None:
+    """What its first batches came to is not in a checkpoint. Lightning goes back to a validation whose batch was begun and not done."""
+    with suppress(KeyError, TypeError):
+        counts = checkpoint["loops"]["fit_loop"]["epoch_loop.val_loop.batch_progress"]
+        counts["current"] |= {"ready": 1, "started": 1, "processed": 0, "completed": 0}
+        ready = counts["total"]["ready"]
+        counts["total"] |= {"started": ready, "processed": ready - 1, "completed": ready - 1}
 
 
 def _fitted(trainer: Any, saved: Saved, folder: Path) -> str:

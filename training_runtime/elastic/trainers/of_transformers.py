@@ -81,7 +81,7 @@ class _Watched:
         self.training.note(path, path / STATE, step=step, samples=_samples(self.trainer), is_due=is_due)
 
     def stop_if_told(self, *, is_due: bool) -> None:
-        if not self.interruption.is_due() or self.trainer.control.should_training_stop:
+        if not self.interruption.is_due():
             return
         step = self.trainer.state.global_step
         if step and not any(getattr(self.trainer, each, False) for each in COLLECTIVE):
@@ -106,17 +106,25 @@ def _callback(base: type, watched: _Watched) -> Any:
             if watched.is_due:
                 control.should_evaluate, control.should_save = True, control.should_save or args.load_best_model_at_end
                 watched.is_due = False
-            if not math.isclose(state.epoch, round(state.epoch), abs_tol=1e-9):  # else the trainer asks once more, behind the epoch
+            if not _ends_epoch(state) and not control.should_training_stop:  # else it is asked once more, behind the epoch or at the end
                 watched.stop_if_told(is_due=control.should_evaluate)
 
-        def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-            watched.stop_if_told(is_due=control.should_evaluate)
+        def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+            if _ends_epoch(state):
+                watched.stop_if_told(is_due=control.should_evaluate)
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            watched.stop_if_told(is_due=False)
 
         def on_prediction_step(self, *_: Any, **__: Any) -> None:
             if watched.trainer.is_in_train:
                 watched.stop_if_told(is_due=True)  # it has not come to its end
 
     return Hears()
+
+
+def _ends_epoch(state: Any) -> bool:
+    return math.isclose(state.epoch, round(state.epoch), abs_tol=1e-9)
 
 
 def _save(trainer: Any, folder: str) -> None:
