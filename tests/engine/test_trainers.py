@@ -187,9 +187,14 @@ def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, n
         assert noted(run, "weights") == noted(straight, "weights")
 
 
-def test_an_evaluation_that_is_interrupted_is_begun_again_and_what_is_best_by_it_is_kept(begin):
+@pytest.mark.parametrize(
+    ("name", "batch", "evaluated"),
+    [("transformers", "", [21, 40, 60]), ("lightning", "0", [20, 40, 60]), ("lightning", "1", [20, 40, 60])],
+    ids=["of Transformers, after the next step", "of Lightning in its first batch", "of Lightning in its last"],
+)
+def test_an_evaluation_that_is_interrupted_is_begun_again_and_what_is_best_by_it_is_kept(begin, name, batch, evaluated):
     best = {"save_strategy": "epoch", "load_best_model_at_end": True}
-    run = begin("transformers", 60, elastic=False, max_slots=1, env={"MORE": json.dumps(best)})
+    run = begin(name, 60, elastic=False, max_slots=1, env={"MORE": json.dumps(best), "HOLDS": batch or "0"})
     (run.result_dir / "held").touch()
     run.members(0)
     until_step(run, 20)
@@ -201,25 +206,9 @@ def test_an_evaluation_that_is_interrupted_is_begun_again_and_what_is_best_by_it
     run.members(0)
     assert run.wait() == 0, run.tail()
     assert noted(run, "step") == list(range(1, 61))
-    assert noted(run, "evaluated") == [21, 40, 60], "one step later"
-    assert {path.name for path in (run.code_dir / "out").iterdir()} == {"checkpoint-21", "checkpoint-40", "checkpoint-60"}
-
-
-@pytest.mark.parametrize("batch", [0, 1], ids=["in its first batch", "in its last"])
-def test_a_validation_of_lightnings_that_is_interrupted_is_begun_again(begin, batch):
-    run = begin("lightning", 60, elastic=False, max_slots=1, env={"HOLDS": str(batch)})
-    (run.result_dir / "held").touch()
-    run.members(0)
-    until_step(run, 20)
-    os.kill(run.pid, signal.SIGTERM)
-    (run.result_dir / "held").unlink()
-    assert run.wait() == -signal.SIGTERM, run.tail()
-    assert not noted(run, "evaluated")
-    run.again()
-    run.members(0)
-    assert run.wait() == 0, run.tail()
-    assert noted(run, "step") == list(range(1, 61))
-    assert noted(run, "evaluated") == [20, 40, 60]
+    assert noted(run, "evaluated") == evaluated
+    if name == "transformers":
+        assert {path.name for path in (run.code_dir / "out").iterdir()} == {f"checkpoint-{step}" for step in evaluated}
 
 
 def test_a_process_that_is_killed_goes_on_from_what_the_script_saves(begin):
