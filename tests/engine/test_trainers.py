@@ -25,6 +25,7 @@ RESULTS, RANK = Path(os.environ["RESULT_DIR"]), os.environ.get("RANK", "0")
 
 def wait_for(step):
     while int((RESULTS / "allowed").read_text()) < step:
+        (RESULTS / f"waits-{{step}}-{{os.getpid()}}").touch()
         time.sleep(0.005)
         if getattr(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), "is_told", False):
             (RESULTS / f"told-{{os.getpid()}}").touch()
@@ -129,6 +130,11 @@ def until_step(run: Run, step: int) -> None:
     run.until(lambda: noted(run, "step")[-1:] == [step], what=f"step {step}\n{run.tail()}")
 
 
+def until_in_step(run: Run, step: int, workers: int = 1) -> None:
+    """Not before it: who is told between two steps ends with the one that is done."""
+    run.until(lambda: len(list(run.result_dir.glob(f"waits-{step}-*"))) == workers, what=f"{workers} are in step {step}\n{run.tail()}")
+
+
 def until_told(run: Run, workers: int) -> None:
     run.until(lambda: len(list(run.result_dir.glob("told-*"))) == workers, what=f"{workers} are told to end\n{run.tail()}")
 
@@ -144,6 +150,7 @@ def begin(start):
 
 
 def ended_by_sigterm(run: Run, allowed: int) -> int:
+    until_in_step(run, allowed)
     os.kill(run.pid, signal.SIGTERM)
     until_told(run, 1)
     allow(run, allowed)
@@ -157,7 +164,6 @@ def test_a_training_that_is_told_in_its_last_step_is_not_done_again(begin, name)
     )
     run = begin(script.replace('[EarlyStopping("val_loss", patience=9)]', "[]"), 59, elastic=False, max_slots=1)
     run.members(0)
-    until_step(run, 59)
     assert ended_by_sigterm(run, 60) == -signal.SIGTERM, run.tail()
     run.again()
     run.members(0)
@@ -172,7 +178,6 @@ def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, n
     straight.members(0)
     run = begin(name, 25, elastic=False, max_slots=1)
     run.members(0)
-    until_step(run, 25)
     assert ended_by_sigterm(run, 26) == -signal.SIGTERM, run.tail()
     assert noted(run, "step") == list(range(1, 27)), "it ends with the step that it was in"
     allow(run, 60)
@@ -232,6 +237,7 @@ def until_starts(run: Run, number: int) -> None:
 def interrupted(run: Run, *slots: int, at: int, reason: str) -> None:
     """With other slots after the step `at`, which its workers were in when they were told to end, or the next, as several need."""
     until_step(run, at - 1)
+    until_in_step(run, at, len(run.holding))
     starts = len(run.events("generation"))
     for path in run.result_dir.glob("told-*"):
         path.unlink()
@@ -278,7 +284,7 @@ def test_workers_that_come_and_go_cost_no_step(begin, name, at, starts, evaluate
 def test_a_run_that_is_stopped_saves_what_it_has_and_says_that_it_was_stopped(begin):
     run = begin("transformers", 12, elastic=False, max_slots=1)
     run.members(0)
-    until_step(run, 12)
+    until_in_step(run, 13)
     run.stop()
     until_told(run, 1)
     allow(run, 13)
