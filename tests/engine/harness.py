@@ -89,8 +89,9 @@ class Run:
         torchrun: str = "",
         max_restarts: int = 0,
         elastic: bool = True,
+        said: dict[str, str] | None = None,
     ):
-        """Its slots are of class `device`; `gpus` of them share that many GPUs."""
+        """Its slots are of class `device`; `gpus` of them share that many GPUs. `said`: the variables of its person, in `env` as well."""
         self.warm, self.folder, self.device, self.gpus = warm, folder, device, gpus
         self.code_dir, self.result_dir = folder / "code", folder / "result"
         self.result_dir.mkdir(parents=True, exist_ok=True)
@@ -100,10 +101,10 @@ class Run:
             self.code_dir.mkdir(exist_ok=True)
             (self.code_dir / "main.py").write_text(code)
         self.spec = RunSpec(
-            7, "test", "alice", (script, *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, {}, attempt
+            7, "test", "alice", (script, *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, said or {}, attempt
         )
         self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts, elastic=elastic)  # type: ignore[arg-type]
-        self._extra = env or {}
+        self._extra = (env or {}) | (said or {})
         self.log = self.result_dir / "log" / "driver" / "console.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._begin()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.harness import Run, in_session, until_gone
+from tests.engine.harness import Run, until_gone
 from tests.engine.scripts import TORCHELASTIC
 from training_runtime.elastic.torchrun.decide import GATHER_S
 
@@ -259,7 +259,7 @@ def test_workers_end_with_their_driver(start):
     for handle in handles:
         assert select.select([handle], [], [], 60)[0], "a worker outlived its driver"
         os.close(handle)
-    assert not in_session(run.pid)
+    until_gone(run.pid)
 
 
 def test_each_worker_finds_what_torchrun_gives_it(start):

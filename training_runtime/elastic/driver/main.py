@@ -35,6 +35,7 @@ from training_runtime.elastic.script_logs import tracking
 from training_runtime.elastic.script_logs.console_logs import last_line, without_escapes
 from training_runtime.elastic.script_logs.logged import LOOK_S, ScriptMetrics
 from training_runtime.elastic.torchrun.agent import Agent
+from training_runtime.elastic.torchrun.fork_server import ForkServer
 from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers import finder as trainers
 from training_runtime.errors import NoRoom
@@ -135,8 +136,10 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     global _current
     imported_modules.begin()
     tempfile.tempdir = None  # the warm process may have looked for it already; the run's own is TMPDIR
+    begun_again = os.environ.pop(BEGUN_AGAIN, "")
+    forks = ForkServer(spec.env.keys() | spec.secrets.keys()) if spec.torchrun else None  # from a process that has nothing yet
     try:
-        writer = None if spec.remote else _journal(spec, begun_again=os.environ.pop(BEGUN_AGAIN, ""))
+        writer = None if spec.remote else _journal(spec, begun_again=begun_again)
     except OSError as error:
         if error.errno not in storage.UNAVAILABLE:
             raise
@@ -152,7 +155,7 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
     tracking.begin(spec, logged, os.environ)
     session = Session(spec, link, link_thread, writer, seed, time.monotonic(), logged)
     _current = session
-    code = _run_workers(session) if spec.torchrun else _run_alone(session)
+    code = _run_workers(session, forks) if forks is not None else _run_alone(session)
     if code == storage.EXIT_CODE:
         return code
     session.finish("stopped" if session.stopped else "completed" if code == 0 else "failed")
@@ -199,12 +202,15 @@ def _stop_outside_train(session: Session) -> None:
     os._exit(0)
 
 
-def _run_workers(session: Session) -> int:
+def _run_workers(session: Session, forks: ForkServer) -> int:
     """The script runs in processes of its own, as torchrun starts them."""
     assert session.writer is not None
     os.chdir(session.spec.code_dir)
-    agent = Agent(session.spec, session.link, session.writer, session.take_logged, lambda: session.logged.step if session.logged else 0)
+    agent = Agent(
+        session.spec, forks, session.link, session.writer, session.take_logged, lambda: session.logged.step if session.logged else 0
+    )
     code = agent.run()
+    forks.end()
     session.stopped = agent.outcome == "stopped"
     return code
 

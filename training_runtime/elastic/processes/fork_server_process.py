@@ -15,8 +15,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Container
-from contextlib import suppress
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from training_runtime.elastic.comm.segment import BEAT, Layout, Segment
@@ -25,7 +24,15 @@ from training_runtime.elastic.driver.hang_rules import Grace
 from training_runtime.elastic.job import Job
 from training_runtime.elastic.processes.becoming import Becomes
 from training_runtime.elastic.processes.commands import LIMIT_BYTES, Fork, Kill, decode
-from training_runtime.elastic.processes.process_handles import adopt_orphans, die_with_parent, has_ended, is_stopped, outlive_parent, wait
+from training_runtime.elastic.processes.process_handles import (
+    adopt_orphans,
+    die_with_parent,
+    has_ended,
+    is_stopped,
+    outlive_parent,
+    reap_others,
+    wait,
+)
 from training_runtime.elastic.processes.report_socket import Outbox
 from training_runtime.elastic.processes.reports import Exited, Forked, ForkServerFailed, Sized, Unforkable
 from training_runtime.elastic.processes.script import why_not_fork
@@ -145,14 +152,7 @@ def _serve(child: Child, commands: socket.socket, to_driver: Outbox, lengths: tu
         if to_driver.unsent and not has_ended(child.driver):
             raise ConnectionError("the socket for reports was shut down")
         if untidy:
-            _reap_strays({pid for pid, _ in alive.values()})
-
-
-def _reap_strays(workers: Container[int]) -> None:
-    """Children that are ours since their parent died. A worker is left to its pidfd."""
-    with suppress(ChildProcessError):
-        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in workers:
-            os.waitpid(found.si_pid, 0)
+            reap_others({pid for pid, _ in alive.values()})
 
 
 def _receive(commands: socket.socket) -> bytes:

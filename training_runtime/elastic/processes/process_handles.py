@@ -10,6 +10,8 @@ import errno
 import os
 import select
 import signal
+from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
@@ -98,6 +100,13 @@ def reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return
+
+
+def reap_others(children: Container[int]) -> None:
+    """Of the children that have ended, those that are ours since their parents died; one of `children` is left to who waits for it."""
+    with suppress(ChildProcessError):
+        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in children:
+            os.waitpid(found.si_pid, 0)
 
 
 def see_children_end() -> None:

@@ -21,9 +21,11 @@ from typing import Protocol
 from training_runtime import journal, journal_writer, storage
 from training_runtime.crashes import ended_how
 from training_runtime.elastic.driver.host_link import HostLink
+from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.script_logs.logged import LOOK_S
 from training_runtime.elastic.torchrun import workers
 from training_runtime.elastic.torchrun.decide import End, Facts, Finish, Kill, Start, Suspend, Wait, decide
+from training_runtime.elastic.torchrun.fork_server import ForkServer
 from training_runtime.elastic.torchrun.workers import Failure, Group, WorkerProcess
 from training_runtime.errors import NoRoom
 from training_runtime.protocol import Members, RunSpec
@@ -45,7 +47,10 @@ class Look(Protocol):
 class Agent:
     """`outcome` is there after `run`. `look`: called every so often, for figures that the script logs; `step`: the last one of those."""
 
-    def __init__(self, spec: RunSpec, link: HostLink, writer: journal_writer.Writer, look: Look, step: Callable[[], int]) -> None:
+    def __init__(
+        self, spec: RunSpec, forks: ForkServer, link: HostLink, writer: journal_writer.Writer, look: Look, step: Callable[[], int]
+    ) -> None:
+        self._forks = forks
         self._spec, self._link, self._writer, self._look, self._step = spec, link, writer, look, step
         self._grace_s = _seconds(GRACE, GRACE_S, most=LONGEST_GRACE_S)
         self._grow_after_s = _seconds(GROW_AFTER, GROW_AFTER_S, most=LONGEST_GROW_AFTER_S)
@@ -108,6 +113,7 @@ class Agent:
         if self._group is None:
             return
         ended = [worker for worker in self._group.workers if worker.look()]
+        process_handles.reap_others({worker.pid for worker in self._group.alive()})
         if ended:
             self._hold()
         for worker in ended:
@@ -183,7 +189,7 @@ class Agent:
         if self._suspended:
             self._write(journal.Resumed(self._step(), 0, action.reason))
         try:
-            self._group = workers.start(self._spec, slots, number=self._number, restarts=self._restarts)
+            self._group = workers.start(self._forks, self._spec, slots, number=self._number, restarts=self._restarts)
         except OSError as error:
             if error.errno in storage.UNAVAILABLE:
                 self._say(f"{error}. {NoRoom()}")
@@ -204,7 +210,7 @@ class Agent:
             return
         (reason, lost_since), self._starting = self._starting, None
         pause_s = time.monotonic() - lost_since if lost_since else 0.0
-        members = tuple(journal.Member(worker.rank, worker.slot.id, worker.process.pid) for worker in self._group.workers)
+        members = tuple(journal.Member(worker.rank, worker.slot.id, worker.pid) for worker in self._group.workers)
         before, self._workers_before = self._workers_before, len(members)
         self._write(journal.Generation(self._number, self._step(), 0, members, before, reason, 1000 * pause_s, 0))
         slots = [worker.slot for worker in self._group.workers]

@@ -1,71 +1,128 @@
-"""What a worker process begins with: `python -m ... AGENT BEGINS SCRIPT ARGUMENTS` runs the script as `python SCRIPT ARGUMENTS` would, in
-the folder of the code. An exception is written to torchrun's error file, for the agent; that the script came to its end, beside it. The
-process ends with the agent."""
+"""What a worker process does once it is forked: it runs its script as `python SCRIPT ARGUMENTS` would, in the folder of the code.
+
+An exception is written to torchrun's error file, for the agent; that the script came to its end, beside it. It ends with the agent.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import signal
 import sys
 import time
+import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
+import torch
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from training_runtime import console, storage
 from training_runtime.elastic.driver import advice
-from training_runtime.elastic.processes import process_handles
+from training_runtime.elastic.processes import process_handles, script_end
 from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
-from training_runtime.elastic.torchrun.workers import end_file
 from training_runtime.elastic.trainers import continuing, finder
 
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
-def main() -> None:
-    agent, begins, name, *arguments = sys.argv[1:]
-    process_handles.die_with_parent(int(agent))
-    with suppress(OSError):  # of a run's processes the kernel should kill a worker first
-        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-    console.forgive_full_disks()
+
+def main(order: int, log: int, begins: int) -> NoReturn:
+    """`order`: what the agent wants of it, in a file. Each worker makes that its own, since others share the file's position."""
+    agent, argv, folder, environment = json.loads(os.pread(order, os.fstat(order).st_size, 0))
+    os.close(order)
+    os.setsid()
+    process_handles.die_with_parent(agent)
+    _print_to(log)
+    _be_fresh(environment)
+    os.chdir(folder)
     get_error_handler().initialize()
-    script, end = Path.cwd() / name, end_file(Path(os.environ["TORCHELASTIC_ERROR_FILE"]))
+    name, *arguments = argv
+    script, ended = Path(folder) / name, end_file(Path(environment[ERROR_FILE]))
     sys.argv = [name, *with_folders(arguments, os.environ)]
     sys.path[0:0] = [str(script.parent), *module_paths()]
     finder.install()
     continuing.begin_run()
-    os.close(int(begins))  # the agent waits for that
+    os.close(begins)  # the agent waits for that
+    status = _run(script)
+    if not status:
+        _came_to_its_end(ended)
+    script_end.conclude()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+def end_file(error_file: Path) -> Path:
+    """What a worker makes when its script has come to its end, beside the file for its error."""
+    return error_file.with_suffix(".ended")
+
+
+def _print_to(log: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, fd in enumerate((nothing, log, log)):
+        os.dup2(fd, number)
+    os.close(nothing)
+    os.close(log)
+    console.forgive_full_disks()
+
+
+def _be_fresh(environment: Mapping[str, str]) -> None:
+    """As an interpreter that was started with this environment, whatever its fork server has done before."""
+    with suppress(OSError):  # of a run's processes the kernel should kill a worker first
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGCHLD, signal.SIG_DFL)):
+        signal.signal(number, usual)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    random.seed()
+    torch.default_generator.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    with suppress(ValueError):
+        torch.set_num_threads(max(1, int(environment["OMP_NUM_THREADS"])))
+
+
+def _run(script: Path) -> int:
+    """The exit status. Of one that ends by Ctrl-C it is the signal."""
     try:
         run_as_main(str(script))
     except SystemExit as stop:
-        if stop.code in (None, 0):
-            _came_to_its_end(end)
-        sys.exit(1 if stop.code == storage.EXIT_CODE else stop.code)  # that one is ours to say
-    except Exception as error:
+        if stop.code is not None and not isinstance(stop.code, int):
+            sys.stderr.write(f"{stop.code}\n")
+        status = int(stop.code or 0) & 0xFF if stop.code is None or isinstance(stop.code, int) else 1
+        return 1 if status == storage.EXIT_CODE else status  # that one is ours to say
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException as error:
         _tell(error)
-        sys.exit(storage.EXIT_CODE if storage.lacks_room(error, Path(os.environ["RESULT_DIR"])) else 1)
-    _came_to_its_end(end)
+        return storage.EXIT_CODE if storage.lacks_room(error, Path(os.environ["RESULT_DIR"])) else 1
+    return 0
 
 
 def _came_to_its_end(path: Path) -> None:
-    """torch's threads have been seen to abort a process (SIGABRT, "terminate called without an active exception") while the interpreter of
-    a script that had done all its work was being taken down."""
+    """What is left to be done then, by libraries and their threads, has been seen to abort a process that had done all its work."""
     with suppress(OSError):
         path.touch()
 
 
-def _tell(error: Exception) -> None:
+def _tell(error: BaseException) -> None:
     """In torchrun's form. A script that is decorated with `record` has written it already."""
     text = user_traceback(error, __file__)
     sys.stderr.write(text)
-    path = Path(os.environ["TORCHELASTIC_ERROR_FILE"])
+    path = Path(os.environ[ERROR_FILE])
     message = f"{type(error).__name__}: {error}{advice.after(error)}"
     extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
     with suppress(OSError):
         if not path.exists():
             path.write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from training_runtime import console, storage
 from training_runtime.crashes import CRASHES, PRINTED_BYTES, cause_printed, ended_how
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.gpu_names import gpu_name
+from training_runtime.elastic.torchrun.fork_server import ForkServer
+from training_runtime.elastic.torchrun.worker import ERROR_FILE, end_file
 from training_runtime.protocol import RunSpec, SlotRef, Worker
 
 ADDRESS = "127.0.0.1"  # all workers of a run are on one machine
@@ -36,7 +37,7 @@ class WorkerProcess:
 
     rank: int
     slot: SlotRef
-    process: subprocess.Popen[bytes]
+    pid: int
     handle: int
     ticks: int
     error_file: Path
@@ -47,18 +48,22 @@ class WorkerProcess:
     killed_late: int = 0
 
     def held(self) -> Worker:
-        return Worker(self.slot.id, self.process.pid, self.ticks)
+        return Worker(self.slot.id, self.pid, self.ticks)
 
     def look(self) -> bool:
         """Whether it has ended since it was last looked at. What it has forked (loaders of data, say) goes with it."""
         if self.status is not None or not process_handles.has_ended(self.handle):
             return False
         self.signal(signal.SIGKILL)  # not reaped yet, so the group is still its own
-        self.status = self.process.wait()
+        self.status = self.wait()
         os.close(self.handle)
         self._take_error()
         self._take_end()
         return True
+
+    def wait(self) -> int:
+        """Its exit status, which is there once."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def _take_error(self) -> None:
         """Read and removed: it may quote what the journal hides."""
@@ -78,7 +83,7 @@ class WorkerProcess:
         """To all of its process group."""
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+                os.killpg(self.pid, number)
 
     def tell_to_end(self) -> None:
         """SIGTERM to itself: who handles it may still need the processes that it has started."""
@@ -144,13 +149,8 @@ class Group:
         return {worker.rank: worker.status for worker in self.workers if worker.status is not None}
 
 
-def end_file(error_file: Path) -> Path:
-    """What a worker makes when its script has come to its end, beside the file for its error."""
-    return error_file.with_suffix(".ended")
-
-
-def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: int) -> Group:
-    """One worker a slot, in a fresh interpreter. `number`: of this start; `restarts`: after failures."""
+def start(forks: ForkServer, spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: int) -> Group:
+    """One worker a slot. `number`: of this start; `restarts`: after failures. Raises OSError where one cannot be forked."""
     with socket.create_server((ADDRESS, 0)) as server:
         port = server.getsockname()[1]
         # The store closes the descriptor that it is given.
@@ -165,13 +165,14 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
                 each.mkdir(parents=True, exist_ok=True)
             for each in (error_file, end_file(error_file)):
                 each.unlink(missing_ok=True)
-            own = variables(spec, slots, rank=rank, port=port, restarts=restarts) | {"TORCHELASTIC_ERROR_FILE": str(error_file)}
+            own = variables(spec, slots, rank=rank, port=port, restarts=restarts) | {ERROR_FILE: str(error_file)}
             own |= {"LOG_DIR": str(folder)} if rank else {}  # what the first one logs is the run's; the others' is kept beside it
-            workers.append(_start(spec, slot, rank, own, folder / "console.log", error_file, begins))
+            log_file = folder / "console.log"
+            workers.append(_start(forks, spec, slot, rank, own, log_file, error_file, begins))
     except BaseException:
         for worker in workers:
             worker.signal(signal.SIGKILL)
-            worker.process.wait()
+            worker.wait()
         os.close(begun)
         raise
     finally:
@@ -179,26 +180,16 @@ def start(spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: i
     return Group(tuple(workers), store, begun)
 
 
-def _start(spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_file: Path, error_file: Path, begins: int) -> WorkerProcess:
-    own_words = (str(os.getpid()), str(begins))
-    command = [sys.executable, "-P", "-u", "-m", "training_runtime.elastic.torchrun.worker", *own_words, *spec.argv]
+def _start(
+    forks: ForkServer, spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_file: Path, error_file: Path, begins: int
+) -> WorkerProcess:
     log = console.open_log(log_file, mode=0o644)
     log_from = os.fstat(log).st_size
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=spec.code_dir,
-            env={**os.environ, **own},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=[begins],
-        )
+        pid = forks.fork(spec.argv, spec.code_dir, {**os.environ, **own}, log, begins)
     finally:
         os.close(log)
-    handle, ticks = os.pidfd_open(process.pid), process_handles.start_ticks(process.pid)
-    return WorkerProcess(rank, slot, process, handle, ticks, error_file, log_file, log_from)
+    return WorkerProcess(rank, slot, pid, os.pidfd_open(pid), process_handles.start_ticks(pid), error_file, log_file, log_from)
 
 
 def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:
