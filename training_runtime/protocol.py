@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from training_runtime.gpu_health import GpuHealth
 from training_runtime.gpu_memory import GpuMemoryHolder
+from training_runtime.imported import Imported
 from training_runtime.meeting import Meeting, Meets
 from training_runtime.records import build, parse_message
 from training_runtime.version_skew import ProtocolVersion
@@ -317,14 +318,6 @@ class Grown:
 
     journal_bytes: int
     type: Literal["grown"] = "grown"
-
-
-@dataclass(frozen=True)
-class Imported:
-    """Driver -> node host, once, of a run in an environment: the modules of packages that it has imported so far, in that order."""
-
-    modules: tuple[str, ...]
-    type: Literal["imported"] = "imported"
 
 
 Message = Apply | Subscribe | Observation | Authenticate | Members | Stop | Holding | Grown | Imported | Meets

@@ -58,6 +58,7 @@ RUNTIME_FACE += (
     "training_runtime.tracking.answers",
 )
 RUNTIME_FACE += (
+    "training_runtime.imported",
     "training_runtime.meeting",
     "training_runtime.node.batches",
     "training_runtime.node.messages",
@@ -89,6 +90,7 @@ PURE += ("training_runtime.node.mirror", "training_runtime.node.reporting", "tra
 STANDARD_ONLY = (
     *PURE,
     "training_runtime.protocol",
+    "training_runtime.imported",
     "training_runtime.meeting",
     "training_runtime.records",
     "training_runtime.journal",

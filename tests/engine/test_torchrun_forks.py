@@ -95,10 +95,12 @@ def test_what_workers_leave_behind_is_reaped_and_who_kills_their_parent_gets_ano
     run = start(SAYS, torchrun="elastic", max_restarts=1)
     run.members(0)
     assert level(run, 0) == "OFF"
-    driver = psutil.Process(run.pid)
-    run.until(lambda: all(each.status() != psutil.STATUS_ZOMBIE for each in driver.children()), what="no zombie is left")
-    (server,) = (each for each in driver.children() if each.pid not in run.workers.values())
-    server.kill()
+
+    def others() -> list[psutil.Process]:
+        return [each for each in psutil.Process(run.pid).children() if each.pid not in run.workers.values()]
+
+    run.until(lambda: len(others()) == 1, what="all that the worker has left to the driver is reaped")
+    others()[0].kill()
     (run.result_dir / "good").touch()
     run.kill(0)
     assert level(run, 1) == "OFF"

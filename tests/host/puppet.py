@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from training_runtime import journal, journal_writer
-from training_runtime.elastic.driver.imported_modules import begin, of_packages
+from training_runtime.elastic.driver.imported_modules import begin, so_far
 from training_runtime.host import processes
 from training_runtime.host.sockets import LineSocket
-from training_runtime.protocol import Grown, Holding, Imported, Members, RunSpec, Stop, Worker, decode, encode
+from training_runtime.imported import Imported
+from training_runtime.protocol import Grown, Holding, Members, RunSpec, Stop, Worker, decode, encode
 
 
 class Puppet:
@@ -172,7 +173,7 @@ def imports(puppet: Puppet) -> int:
     puppet.accept()
     assert puppet.link is not None
     select.select([puppet.link], [], [])  # the host has said who it is
-    puppet.say(Imported(of_packages()))
+    puppet.say(so_far())
     return code
 
 

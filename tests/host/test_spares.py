@@ -98,6 +98,39 @@ def test_the_second_run_finds_its_packages_imported_and_all_else_as_the_first_di
     until(lambda: spares(host) and spare not in spares(host), what="the next one is made")
 
 
+SETS = """
+import json, os
+first = {name: os.environ.get(name) for name in ("SAID_BY_SCRIPT", "SAID_BY_HEAVY", "LANG")}
+os.environ["SAID_BY_SCRIPT"] = os.environ["RESULT_DIR"] + "/said"
+os.environ["SAID_BY_HEAVY"] = "no"
+del os.environ["LANG"]
+import heavy
+os.environ["SAID_BY_SCRIPT"] = "later"
+import late
+result = os.environ["RESULT_DIR"]
+saw = {name: value.replace(result, "R").replace("/.edt/run", "R") for name, value in {**heavy.SAW, **late.SAW}.items()}
+print(json.dumps([first, saw, os.environ["SAID_BY_HEAVY"]]))
+"""
+
+
+def test_packages_find_the_variables_that_the_script_sets_before_it_imports_them_and_the_script_does_not(
+    idle_host: HostUnderTest, index: Index
+) -> None:
+    heavy = HEAVY + "SAW = {name: os.environ.get(name, '') for name in ('SAID_BY_SCRIPT', 'SAID_BY_HEAVY', 'LANG')}\n"
+    index.add("sees", "1.0", {"heavy.py": heavy, "late.py": "import os\nSAW = {'late': os.environ['SAID_BY_SCRIPT']}\n"})
+    start_with_the_real_driver(idle_host, index)
+    runs = Runs(idle_host, "sees\n", puppet=False)
+    first = runs.run(1, SETS)
+    assert first == [
+        {"SAID_BY_SCRIPT": None, "SAID_BY_HEAVY": None, "LANG": first[0]["LANG"]},
+        {"SAID_BY_SCRIPT": "R/said", "SAID_BY_HEAVY": "no", "LANG": "", "late": "later"},
+        "no",
+    ]
+    runs.until_spare()
+    assert runs.run(2, SETS) == first
+    assert runs.how(2).startswith(IN_A_SPARE), idle_host.log()
+
+
 @pytest.fixture
 def device() -> Iterator[Path]:
     """One that is called as those of a GPU, and gives zeros."""

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable
 
 from training_runtime.errors import ProtocolError, UnknownMessage
+from training_runtime.imported import Imported
 from training_runtime.meeting import Meets
-from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
+from training_runtime.protocol import MAX_LINE_BYTES, Authenticate, Grown, Holding, Members, Stop, Worker, decode, encode
 from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
@@ -101,9 +102,9 @@ class HostLink:
         self._meets = Meets(port, token)
         self._send(encode(self._meets))
 
-    def imported(self, modules: tuple[str, ...]) -> bool:
+    def imported(self, imported: Imported) -> bool:
         """Whether somebody listens, who is told which modules of packages there are: more than a socket holds, so it may take a moment."""
-        self._send(encode(Imported(modules)))
+        self._send(encode(imported))
         until = time.monotonic() + _READ_S
         while self._peer is not None and self._outgoing and (left := until - time.monotonic()) > 0:
             select.select([], [self._peer], [], left)

@@ -1,27 +1,69 @@
-"""Which modules of packages a run's process has imported, for the node host: it may have them imported before the next such run begins."""
+"""Which modules of packages a run has imported, and which variables were set before that, for the node host: it may have all of it done
+before the next such run begins.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from itertools import islice
+from collections.abc import Sequence
+from types import ModuleType
 
-MOST_MODULES, MOST_BYTES = 20_000, 900_000
+from training_runtime.imported import Imported, SetBefore
+
+MOST_MODULES, MOST_BYTES, MOST_VARIABLES = 20_000, 900_000, 500
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _there: frozenset[str] = frozenset()  # before any package of the run's
+_variables: dict[str, str] = {}  # as they were last looked at
+_changes: list[tuple[str, dict[str, str | None]]] = []  # those found since, and the module that was there last
+
+
+class _Watch:
+    """Finds nothing. At each import of a package or of a module beside the script it looks what variables have changed."""
+
+    def find_spec(self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> None:
+        if "." not in fullname:
+            _look()
 
 
 def begin() -> None:
-    """In a process that has just been forked; only the first time counts."""
-    global _there
-    _there = _there or frozenset(sys.modules)
+    """In a process that has just been forked, and again when its environment is that of its run: what is there now nobody has set."""
+    global _there, _variables
+    _there, _variables = _there or frozenset(sys.modules), dict(os.environ)
+    others = [finder for finder in sys.meta_path if not isinstance(finder, _Watch)]
+    sys.meta_path[:] = [_Watch(), *others]
 
 
-def of_packages() -> tuple[str, ...]:
-    """In the order in which their import began. Those of the script, and of the standard library, are left out: the one may not be imported
-    before there is a run, the other come with who needs them."""
+def so_far() -> Imported:
+    """In the order in which their import began. Modules of the script, and of the standard library, are left out: the one may not be
+    imported before there is a run, the other come with who needs them. Nothing where it is too much to tell."""
     modules = [(name, module) for name, module in list(sys.modules.items()) if name not in _there]
-    names = [name for name, module in modules if _is_installed(getattr(module, "__file__", None))]
-    return tuple(islice(names, MOST_MODULES)) if sum(len(name) + 3 for name in names) < MOST_BYTES else ()
+    names = [name for name, module in modules if _is_installed(getattr(module, "__file__", None))][:MOST_MODULES]
+    said = _set_before(names)
+    size = sum(len(name) + 3 for name in names) + sum(len(each.before) + len(each.name) + len(each.value or "") + 40 for each in said)
+    return Imported(tuple(names), said) if size < MOST_BYTES and len(said) <= MOST_VARIABLES else Imported(())
+
+
+def _look() -> None:
+    global _variables
+    now = dict(os.environ)
+    if now == _variables:
+        return
+    changed = {name: now.get(name) for name in now.keys() | _variables.keys() if now.get(name) != _variables.get(name)}
+    _changes.append((next(reversed(sys.modules)), changed))
+    _variables = now
+
+
+def _set_before(names: Sequence[str]) -> tuple[SetBefore, ...]:
+    """Each change before the first of these modules that came after it."""
+    order = {name: number for number, name in enumerate(list(sys.modules))}
+    places = [order[name] for name in names]
+    found = list[SetBefore]()
+    for last, changed in _changes:
+        after = next((name for name, place in zip(names, places, strict=True) if place > order.get(last, -1)), None)
+        if after is not None:
+            found += [SetBefore(after, name, value) for name, value in sorted(changed.items())]
+    return tuple(found)
 
 
 def _is_installed(file: object) -> bool:

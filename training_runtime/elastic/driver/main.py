@@ -107,7 +107,7 @@ class Session:
     def tell_of_imports(self) -> None:
         """Once, when it has begun to train or to log, or has ended: what it imports at its start it has imported then."""
         if self.spec.environment and not self.told_of_imports:
-            self.told_of_imports = self.link.imported(imported_modules.of_packages())
+            self.told_of_imports = self.link.imported(imported_modules.so_far())
 
     def failed(self, message: str, traceback: str = "") -> None:
         """The script itself has, and not because it was told to end."""
@@ -169,7 +169,6 @@ def main(spec: RunSpec, listener: socket.socket, secret: str = "") -> int:
 def before_imports(slots: int, said: Mapping[str, str]) -> None:
     """In a spare process, which imports packages before it has a run: what `main` does before the script does. `slots`: that the script
     will compute on in this process; `said`: variables of its person."""
-    imported_modules.begin()
     tempfile.tempdir = None
     console.forgive_full_disks()
     if slots:
@@ -177,6 +176,7 @@ def before_imports(slots: int, said: Mapping[str, str]) -> None:
     sys.dont_write_bytecode = True
     finder.begin()
     trainers.install()
+    imported_modules.begin()
 
 
 def _journal(spec: RunSpec, *, begun_again: str) -> journal_writer.Writer:
@@ -259,6 +259,7 @@ def _run_script(session: Session) -> int:
         trainers.install()
         continuing.begin_run(lambda: session.stopped)
     seed_everything(session.seed)
+    imported_modules.begin()
     try:
         _run_to_the_end(script, session)
     except NoRoom as waits:

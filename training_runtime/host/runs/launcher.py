@@ -84,11 +84,13 @@ class Launcher:
 
     def look_at_spares(self, now: float) -> None:
         """Note what live runs have imported, and start or end spare processes by it."""
-        for run in [run for run in self._node.runs.values() if run.imported]:
-            modules, run.imported = run.imported, ()
+        for run in self._node.runs.values():
+            imported, run.imported = run.imported, None
+            if imported is None:
+                continue
             with contextlib.suppress(SandboxRefused, OSError):
                 if run.spec is not None and (packages := self._environments.path(run.spec.environment)) is not None:
-                    self.spares.note(self._compose(run, packages), modules)
+                    self.spares.note(self._compose(run, packages), imported)
         self.spares.look(now, built=self._environments.folders)
 
     def restart_warm_if_due(self, now: float) -> None:

@@ -12,6 +12,7 @@ from training_runtime.host.processes import Traces
 from training_runtime.host.reconcile import LATER_THAN_THE_DRIVER, Phase, SeenRun, at_work_since
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SavedRun, SentMembers
+from training_runtime.imported import Imported
 from training_runtime.meeting import Meeting, Meets
 from training_runtime.protocol import DriverState, RunObservation, RunSpec, SlotRef, SlotSeen, Worker
 from training_runtime.unknown_messages import LeftOut
@@ -99,7 +100,7 @@ class LiveRun:
     suspended: bool = False
     met: Meets | None = None
     spare: str = ""
-    imported: tuple[str, ...] = ()
+    imported: Imported | None = None
 
     @property
     def group(self) -> str:

@@ -17,8 +17,9 @@ from training_runtime.host.node import Node
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.host.sockets import LineSocket
 from training_runtime.host.state import SentMembers
+from training_runtime.imported import Imported
 from training_runtime.meeting import Meets
-from training_runtime.protocol import Authenticate, Grown, Holding, Imported, Members, Stop, Worker, decode, encode
+from training_runtime.protocol import Authenticate, Grown, Holding, Members, Stop, Worker, decode, encode
 from training_runtime.unknown_messages import LeftOut
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def hear_last(run: LiveRun) -> None:
             for line in run.link.receive()[0]:
                 with contextlib.suppress(UnknownMessage):
                     if isinstance(message := decode(line), Imported):
-                        run.imported = message.modules
+                        run.imported = message
 
 
 def _send(node: Node, run: LiveRun, data: bytes) -> None:
@@ -161,7 +162,7 @@ def _receive(node: Node, run: LiveRun, line: bytes) -> None:
     elif isinstance(message, Holding):
         _take_holding(node, run, message)
     elif isinstance(message, Imported):
-        run.imported = message.modules
+        run.imported = message
     elif isinstance(message, Meets):
         run.met = message
         node.changed = True

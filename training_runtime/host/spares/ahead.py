@@ -19,6 +19,7 @@ from typing import Any
 from training_runtime.errors import SandboxRefused
 from training_runtime.host.sandbox import enter, layer, own_folder, rootfs
 from training_runtime.host.sandbox.levels import Box
+from training_runtime.imported import SetBefore
 
 MOST_OUTPUT_BYTES = 1 << 20
 
@@ -29,6 +30,7 @@ class Ahead:
     `script`, `slots`, `said`: of its run, 0 slots where the script does not compute in this process, and the variables of its person."""
 
     modules: tuple[str, ...]
+    variables: tuple[SetBefore, ...] = field(repr=False)
     driver: str
     box: Box
     environment: dict[str, str] = field(repr=False)
@@ -84,22 +86,39 @@ def prepare(request: Ahead) -> Imported:
     if before_imports is not None:
         before_imports(request.slots, request.said)
     before = _Before()
-    _import_all(request.modules)
+    _import_all(request.modules, request.variables)
     if problem := before.changed():
         raise SandboxRefused(problem)
     added = {name: value for name, value in os.environ.items() if name not in before.variables}
     return Imported(output, added, frozenset(name.partition(".")[0] for name in sys.modules.keys() - before.modules))
 
 
-def _import_all(names: Iterable[str]) -> None:
-    """In the order in which the run began to import them."""
+def _import_all(names: Iterable[str], variables: Iterable[SetBefore]) -> None:
+    """In the order in which the run began to import them. Each finds the variables that it has found there; what the script has set of
+    them it has to set itself, and packages have set theirs."""
+    due: dict[str, list[SetBefore]] = {}
+    for each in variables:
+        due.setdefault(each.before, []).append(each)
+    were: dict[str, str | None] = {}
     for name in names:
-        if name in sys.modules:
-            continue
         try:
-            importlib.import_module(name)
+            for each in due.get(name, ()):
+                if os.environ.get(each.name) != each.value:
+                    were.setdefault(each.name, os.environ.get(each.name))
+                    _set(each.name, each.value)
+            if name not in sys.modules:
+                importlib.import_module(name)
         except BaseException as error:  # it is code of packages, which may raise whatever it likes
             raise SandboxRefused(f"{name} cannot be imported: {type(error).__name__}: {str(error)[:300]}") from None
+    for variable, value in were.items():
+        _set(variable, value)
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 class _Before:
@@ -143,11 +162,9 @@ def settle(imported: Imported, environment: dict[str, str], *, code: Path, resul
         text = text[os.write(2, text) :]
     _bring(Path(own_folder.BEFORE), result)
     wanted = imported.added | environment
-    for name in os.environ.keys() - wanted.keys():
-        del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    for name in os.environ.keys() | wanted.keys():
+        if os.environ.get(name) != wanted.get(name):
+            _set(name, wanted.get(name))
 
 
 def _bring(before: Path, result: Path) -> None:

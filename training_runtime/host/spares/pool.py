@@ -36,6 +36,7 @@ from training_runtime.host.spares.ahead import Prepared
 from training_runtime.host.spares.spare import Spare, group_name
 from training_runtime.host.spares.spare_plan import Likeness, Wish
 from training_runtime.host.state import SavedSpare
+from training_runtime.imported import Imported
 from training_runtime.records import build
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Spares:
         self._most = settings.spares if node.groups.limit_memory else 0
         self._numbers = itertools.count(1)
         self._wishes: dict[Likeness, Wish] = {}
-        self._requests: dict[Likeness, tuple[Launch, tuple[str, ...]]] = {}  # from which one for runs like that is made
+        self._requests: dict[Likeness, tuple[Launch, Imported]] = {}  # from which one for runs like that is made
         self._spares: dict[int, Spare] = {}
         self._given: dict[int, tuple[LiveRun, Likeness]] = {}
         self._ending: dict[SavedSpare, str] = {}  # with the name of its group
@@ -74,7 +75,7 @@ class Spares:
 
     # --- making and ending --------------------------------------------------------------------------------------------------------------
 
-    def note(self, request: Launch, modules: tuple[str, ...]) -> None:
+    def note(self, request: Launch, imported: Imported) -> None:
         """A run that was launched with these has said what it has imported: the next one like it may find that done."""
         if not self._most:
             return
@@ -83,7 +84,7 @@ class Spares:
             return
         like, now = spare.likeness(request), time.monotonic()
         known = self._wishes.get(like)
-        self._wishes[like], self._requests[like] = Wish(now, known.spoiled if known else ""), (request, modules)
+        self._wishes[like], self._requests[like] = Wish(now, known.spoiled if known else ""), (request, imported)
         for old in sorted(self._wishes, key=lambda like: self._wishes[like].at)[:-_MOST_WISHES]:
             del self._wishes[old], self._requests[old]
         self.due = now
@@ -104,7 +105,7 @@ class Spares:
         self.due = now + _AGAIN_S if self._ending else now + _LOOK_S if self._spares or plan.look_at is not None else None
 
     def _make(self, like: Likeness, now: float) -> None:
-        request, modules = self._requests[like]
+        request, imported = self._requests[like]
         given = {run.spare for run in self._node.runs.values()}  # by an earlier host, perhaps
         number = next(number for number in self._numbers if group_name(number) not in given)
         taken = {each.uid for each in self._spares.values()} | {run.uid for run in self._node.runs.values()}
@@ -114,7 +115,7 @@ class Spares:
             made.gate = LineSocket(ours)
             try:
                 self._node.groups.make(made.group, _MOST)
-                made.request = spare.ahead(request, modules, uid=made.uid, groups=self._node.groups.doors(made.group))
+                made.request = spare.ahead(request, imported, uid=made.uid, groups=self._node.groups.doors(made.group))
                 with sockets.listen(self._file(made, "sock")) as listener:
                     self._fork(theirs, listener, self._file(made, "exit"))
             except OSError as error:

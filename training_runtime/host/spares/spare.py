@@ -22,6 +22,7 @@ from training_runtime.host.sockets import LineSocket
 from training_runtime.host.spares.ahead import Ahead
 from training_runtime.host.spares.spare_plan import Likeness, Seen
 from training_runtime.host.state import SavedSpare
+from training_runtime.imported import Imported, SetBefore
 
 # Variables that name the run itself or its data: of no package that is imported, and told anew when the run is known.
 _ITS_OWN = frozenset(
@@ -30,7 +31,7 @@ _ITS_OWN = frozenset(
         *("DATA_DIR", "DATA_PATH", "DLI_DATA_FS", "DLI_SHARED_FS", "DL_NFS_PATH", "DLI_CS_DATASTORE_META"),
     ]
 )
-_NAME_LENGTH, MOST_MODULES = 200, 20_000
+_NAME_LENGTH, MOST_MODULES, MOST_VARIABLES = 200, 20_000, 500
 
 
 @dataclass(eq=False)
@@ -143,8 +144,9 @@ def _later(request: Launch) -> tuple[tuple[str, Use], ...]:
     return tuple((parents | {str(Path(request.spec.result_dir).parent): "write"}).items())
 
 
-def ahead(request: Launch, modules: tuple[str, ...], *, uid: int, groups: tuple[str, ...]) -> Ahead:
-    """What a spare process for runs like this is told: nothing of this run but the names of its modules."""
+def ahead(request: Launch, imported: Imported, *, uid: int, groups: tuple[str, ...]) -> Ahead:
+    """What a spare process for runs like this is told: nothing of this run but the names of its modules, and the
+    variables that were set before them."""
     result = request.spec.result_dir
     box = replace(
         request.box,
@@ -155,7 +157,8 @@ def ahead(request: Launch, modules: tuple[str, ...], *, uid: int, groups: tuple[
         later=_later(request),
     )
     return Ahead(
-        modules=tuple(name for name in modules[:MOST_MODULES] if _is_name(name)),
+        modules=tuple(name for name in imported.modules[:MOST_MODULES] if _is_name(name)),
+        variables=tuple(_elsewhere(each, result) for each in imported.variables[:MOST_VARIABLES]),
         driver=request.driver,
         box=box,
         environment=_renamed(request.environment, result) | dict.fromkeys(_ITS_OWN & request.environment.keys(), ""),
@@ -169,6 +172,10 @@ def ahead(request: Launch, modules: tuple[str, ...], *, uid: int, groups: tuple[
         said=request.spec.env,
         groups=groups,
     )
+
+
+def _elsewhere(variable: SetBefore, result: str) -> SetBefore:
+    return variable if variable.value is None else replace(variable, value=variable.value.replace(result, own_folder.SCRATCH))
 
 
 def _is_name(name: str) -> bool:
