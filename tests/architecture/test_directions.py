@@ -58,7 +58,6 @@ RUNTIME_FACE += (
     "training_runtime.tracking.answers",
 )
 RUNTIME_FACE += (
-    "training_runtime.imported",
     "training_runtime.meeting",
     "training_runtime.node.batches",
     "training_runtime.node.messages",

@@ -41,12 +41,32 @@ def test_one_that_is_missing_only_where_the_data_is_loaded_is_named_too(start):
         ("cv2", "add a line opencv-python-headless to requirements.txt"),
         ("hydra", "add a line hydra-core to requirements.txt"),
         ("pkg_resources", "add a line setuptools<81 to requirements.txt"),
-        ("jax.numpy", "Models of jax cannot be trained here"),
+        ("jax.numpy", "add a line jax to requirements.txt"),
         ("torch.no_such_part", "The package torch is installed, in a version that has no torch.no_such_part."),
     ],
 )
 def test_the_advice_goes_by_the_package(name, says):
     assert says in advice.after(ModuleNotFoundError(f"No module named {name!r}", name=name))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`: Please run `pip install torch[all]` or "
+            "`pip install 'no-such-package>=1.1.0'`",
+            "add a line no-such-package to requirements.txt",
+        ),
+        ("Missing optional dependency 'lxml'. Use pip install -U --quiet no_such.package to get it.", "The package no_such.package is not"),
+        ("numpy is too old: pip install numpy>=3", ""),
+        ("pip install git+https://example.org/x", ""),
+        ("pip install", ""),
+    ],
+)
+@pytest.mark.parametrize("kind", [ImportError, RuntimeError])
+def test_a_package_that_a_library_asks_for_in_words_is_named(kind, text, says):
+    found = advice.after(kind(text))
+    assert says in found if says else not found
 
 
 def printed(start, code: Path, name: str, **options) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -24,7 +25,6 @@ DISTRIBUTIONS |= {"hydra": "hydra-core", "ignite": "pytorch-ignite", "umap": "um
 DISTRIBUTIONS |= {"bs4": "beautifulsoup4", "dotenv": "python-dotenv", "imblearn": "imbalanced-learn", "Bio": "biopython", "attr": "attrs"}
 DISTRIBUTIONS |= {"skopt": "scikit-optimize", "dateutil": "python-dateutil", "pkg_resources": "setuptools<81"}  # which has it no more
 OFFERED = {"torchvision", "PIL", "sklearn", "pandas", "tqdm", "tensorboard", "matplotlib", "keras"}  # requirements-packages.txt
-OTHER_FRAMEWORKS = {"tf_keras", "jax"}
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 NO_TENSORFLOW = (
     "TensorFlow is not installed where scripts run: for a script that uses tf.keras alone add a line keras to requirements.txt in the "
@@ -85,6 +85,7 @@ _NO_GPU_WORDS = re.compile(
 )
 _TWO_DEVICES_WORDS = re.compile(r"at least two devices, (?:cuda:\d+ and cpu|cpu and cuda:\d+)")
 _NO_KEY_WORDS = re.compile(r"No API key configured|api_key not configured")
+_ASKED_FOR = re.compile(r"\bpip3? install (?:-[-a-zA-Z]+ )*['\"`]?([A-Za-z0-9][A-Za-z0-9._-]{0,99})(?![A-Za-z0-9._+:/-])")
 _MOST_CAUSES = 50
 LONGEST_TEXT = 10_000
 
@@ -92,7 +93,7 @@ LONGEST_TEXT = 10_000
 def after(error: BaseException) -> str:
     """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
-    found = found or _on_network(error) or _on_no_file(error) or _on_devices(error) or _on_no_key(error)
+    found = found or _on_network(error) or _on_no_file(error) or _on_devices(error) or _on_no_key(error) or _on_asked_for(error)
     return f"{_full_stop(error)} {found}" if found else ""
 
 
@@ -109,13 +110,26 @@ def _on_missing(error: ImportError) -> str:
     package = DISTRIBUTIONS.get(top, top)
     if below and _is_there(top):
         return f"The package {top} is installed, in a version that has no {error.name}."
-    if top in OTHER_FRAMEWORKS:
-        return f"Models of {top} cannot be trained here: scripts train models of PyTorch and of Keras 3."
-    what = f"The package {package} is not installed where scripts run"
-    add = f"add a line {package} to requirements.txt in the upload and save it as a new version"
     if top in OFFERED:
-        return f"{what}: {add}, or ask an administrator for make packages, which adds it for everybody."
-    return f"{what}: {add}. If {top} is a file of your own, it is missing in the upload."
+        return f"{_add(package)}, or ask an administrator for make packages, which adds it for everybody."
+    return f"{_add(package)}. If {top} is a file of your own, it is missing in the upload."
+
+
+def _on_asked_for(error: BaseException) -> str:
+    """A library that lacks another one says so in words of its own."""
+    for name in _ASKED_FOR.findall(_says(error)):
+        try:
+            importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            return f"{_add(name)}."
+        except ValueError:
+            continue
+    return ""
+
+
+def _add(package: str) -> str:
+    what = f"The package {package} is not installed where scripts run"
+    return f"{what}: add a line {package} to requirements.txt in the upload and save it as a new version"
 
 
 def _on_refused(error: OSError) -> str:
