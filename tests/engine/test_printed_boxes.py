@@ -1,4 +1,4 @@
-"""Boxes of names and values, as Stable-Baselines3 prints them, are read: which figures, and at which step."""
+"""Boxes of names and values, as Stable-Baselines3 prints them, are read: which figures, and at which step. So are lines of Optuna's."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ def test_lines_beside_boxes_are_read_as_before() -> None:
 def test_whatever_a_box_holds_nothing_is_raised(parts: list[str]) -> None:
     for _, _, step, _ in read("".join(parts)):
         assert 0 <= step < 2**63
+
+
+TRIALS = """
+[I 2026-01-02 13:47:28,651] A new study created in memory with name: no-name-81a3573f
+Epoch 1: train loss 0.5
+[I 2026-01-02 13:47:29,069] Trial 0 finished with value: 0.75 and parameters: {'lr': 0.0082}. Best is trial 0 with value: 0.75.
+[I 2026-01-02 13:47:29,409] Trial 1 pruned.
+Epoch 2: train loss 0.25
+[I 2026-01-02 13:47:29,646] Trial 2 finished with value: -1.5e-05 and parameters: {'lr': 0.1}. Best is trial 0 with value: 0.75.
+"""
+
+
+def test_what_optunas_trials_came_to_is_a_curve_beside_those_of_their_trainings():
+    printed = PrintedLines()
+    assert [(each.group, each.name, each.step, each.value) for line in TRIALS.splitlines() for each in printed.add(line)] == [
+        ("train", "train loss", 1, 0.5),
+        ("test", "trial value", 0, 0.75),
+        ("train", "train loss", 2, 0.25),
+        ("test", "trial value", 2, -1.5e-05),
+    ]

@@ -131,6 +131,16 @@ def test_packages_find_the_variables_that_the_script_sets_before_it_imports_them
     assert runs.how(2).startswith(IN_A_SPARE), idle_host.log()
 
 
+def test_a_name_that_a_module_gets_later_as_well_costs_no_spare(host: HostUnderTest, index: Index) -> None:
+    index.add("named", "1.0", {"named.py": "import sys\ndef name():\n    sys.modules['once'] = sys.modules[__name__]\n"})
+    runs = Runs(host, "named\n")
+    script = "import json, sys, named\nbefore = 'once' in sys.modules\nnamed.name()\nprint(json.dumps(before))\n"
+    assert runs.run(1, script) is False
+    runs.until_spare()
+    assert runs.run(2, script) is False
+    assert runs.how(2).startswith(IN_A_SPARE), host.log()
+
+
 @pytest.fixture
 def device() -> Iterator[Path]:
     """One that is called as those of a GPU, and gives zeros."""

@@ -38,6 +38,7 @@ _COUNTS = [
 ]
 _COUNTS.append(re.compile(r"\bafter (?P<at>\d{1,18})(?P<of>) (?:batches|steps|iterations)\b", re.IGNORECASE))
 _SHARE = re.compile(r"(?<![\d.:/])(?P<at>\d{1,18})\s{0,4}/\s{0,4}(?P<of>\d{1,18})(?![\d.:/])(?:\s*\(\s*[\d.]+%\))?\]?")
+_TRIAL = re.compile(rf"\bTrial (?P<at>\d{{1,9}}) finished with value: (?P<value>{_NUMBER})")  # of Optuna
 _NAME = r"(?<![\w@/.()-])[A-Za-z][\w@/.()-]{0,60}(?: [A-Za-z][\w@/.()-]{0,60}){0,3}"
 _PAIR = re.compile(
     rf"(?P<name>{_NAME})\s{{0,3}}(?P<separator>[:=])?\s{{0,12}}\[?"
@@ -176,6 +177,8 @@ class PrintedLines:
         if (box := self._boxes.add(text)) is not None:
             self._step, figures = box
             return [PrintedValue(_group_said(name) or "train", name, self._step, value) for name, value in figures.items()]
+        if trial := _TRIAL.search(text):
+            return [PrintedValue("test", "trial value", int(trial["at"]), float(trial["value"]))]
         self._table = _Table.below(text) or self._table
         if len(text) > LONGEST_LINE or (not any(map(str.isdigit, text)) and _group_said(text) is None) or _COMPLAINT.match(text):
             return []

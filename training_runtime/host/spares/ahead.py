@@ -107,11 +107,20 @@ def _import_all(names: Iterable[str], variables: Iterable[SetBefore]) -> None:
                     were.setdefault(each.name, os.environ.get(each.name))
                     _set(each.name, each.value)
             if name not in sys.modules:
-                importlib.import_module(name)
+                _import(name)
         except BaseException as error:  # it is code of packages, which may raise whatever it likes
             raise SandboxRefused(f"{name} cannot be imported: {type(error).__name__}: {str(error)[:300]}") from None
     for variable, value in were.items():
         _set(variable, value)
+
+
+def _import(name: str) -> None:
+    """Or nothing where it is a name that another module gets as well, as Transformers gives some: a run that wants it has it so again."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
 
 
 def _set(name: str, value: str | None) -> None:
