@@ -26,6 +26,7 @@ from training_runtime.elastic.processes import process_handles, script_end
 from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
+from training_runtime.elastic.torchrun.process_groups import keep_destroyed
 from training_runtime.elastic.trainers import continuing, finder
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -46,6 +47,7 @@ def main(order: int, log: int, begins: int) -> NoReturn:
     sys.argv = [name, *with_folders(arguments, os.environ)]
     sys.path[0:0] = [str(script.parent), *module_paths()]
     finder.install()
+    keep_destroyed()
     continuing.begin_run()
     os.close(begins)  # the agent waits for that
     status = _run(script)
