@@ -1,21 +1,29 @@
-"""Which modules of packages a run has imported, and which variables were set before that, for the node host: it may have all of it done
-before the next such run begins.
+"""Which modules of packages a run has imported, and which variables were set before that: for the node host, which may have all of it done
+before the next such run begins, and for the agent of torchrun, which may before the next start.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from types import ModuleType
 
+from training_runtime.errors import ProtocolError
 from training_runtime.imported import Imported, SetBefore
+from training_runtime.records import build
 
 MOST_MODULES, MOST_BYTES, MOST_VARIABLES = 20_000, 900_000, 500
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _there: frozenset[str] = frozenset()  # before any package of the run's
 _variables: dict[str, str] = {}  # as they were last looked at
 _changes: list[tuple[str, dict[str, str | None]]] = []  # those found since, and the module that was there last
+_tells: tuple[int, int] = -1, 0  # a file in memory that shows it to another process, and which process writes it
+_told_at = 0.0
+_TELL_S = 0.1
 
 
 class _Watch:
@@ -24,12 +32,14 @@ class _Watch:
     def find_spec(self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> None:
         if "." not in fullname:
             _look()
+        _tell()
 
 
-def begin() -> None:
-    """In a process that has just been forked, and again when its environment is that of its run: what is there now nobody has set."""
-    global _there, _variables
-    _there, _variables = _there or frozenset(sys.modules), dict(os.environ)
+def begin(tells: int = -1) -> None:
+    """In a process that has just been forked, and again when its environment is that of its run: what is there now nobody has set.
+    `tells`: a file in memory in which it is from here on, as it grows."""
+    global _there, _variables, _tells
+    _there, _variables, _tells = _there or frozenset(sys.modules), dict(os.environ), (tells, os.getpid())
     others = [finder for finder in sys.meta_path if not isinstance(finder, _Watch)]
     sys.meta_path[:] = [_Watch(), *others]
 
@@ -42,6 +52,25 @@ def so_far() -> Imported:
     said = _set_before(names)
     size = sum(len(name) + 3 for name in names) + sum(len(each.before) + len(each.name) + len(each.value or "") + 40 for each in said)
     return Imported(tuple(names), said) if size < MOST_BYTES and len(said) <= MOST_VARIABLES else Imported(())
+
+
+def read(file: int) -> Imported | None:
+    """What a process has told in there; None where it has not, or is at it."""
+    try:
+        return build(Imported, json.loads(os.pread(file, os.fstat(file).st_size, 0)))
+    except (ValueError, ProtocolError):
+        return None
+
+
+def _tell() -> None:
+    global _told_at
+    file, process = _tells
+    if file < 0 or process != os.getpid() or time.monotonic() < _told_at + _TELL_S:
+        return
+    raw = json.dumps(dataclasses.asdict(so_far())).encode()
+    os.ftruncate(file, len(raw))
+    os.pwrite(file, raw, 0)
+    _told_at = time.monotonic()
 
 
 def _look() -> None:

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from training_runtime import journal, journal_writer, storage
 from training_runtime.crashes import ended_how
+from training_runtime.elastic.driver import imported_modules
 from training_runtime.elastic.driver.host_link import HostLink
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.script_logs.logged import LOOK_S
@@ -38,6 +39,7 @@ GRACE = "EDT_WORKER_GRACE_S"
 GROW_AFTER_S = 30.0
 LONGEST_GROW_AFTER_S = 1800.0
 GROW_AFTER = "EDT_GROW_AFTER_S"
+SETTLED_S = 5.0  # without an import
 
 
 class Look(Protocol):
@@ -68,6 +70,8 @@ class Agent:
         self._number = generations(Path(spec.result_dir, journal.FILE_NAME))
         self._workers_before = 0
         self._starting: tuple[str, float] | None = None  # what is to be told of this start: its reason, and since when nothing was done
+        self._tells: int | None = os.memfd_create("edt-imports")  # what the first worker imports, until that is imported ahead
+        self._told = 0, 0.0  # how much it was, and since when
         self._lost_since = 0.0  # when the last workers were told to end, or the first of them failed
 
     def run(self) -> int:
@@ -150,6 +154,7 @@ class Agent:
         if any(fd == begun for fd, _ in poll.poll(None if left_s is None else 1000 * left_s)):
             self._tell_start()
         self._look()
+        self._import_ahead()
 
     def _act(self, action: Start | End | Kill | Suspend | Finish) -> int | None:
         """The driver's exit code where it cannot go on."""
@@ -184,12 +189,15 @@ class Agent:
         slots = tuple(by_id[slot] for slot in action.slots)
         lost_since = self._lost_since
         self._forget_group()
+        if said := self._forks.settle():
+            self._say(said)
         self._number += 1
         self._restarts = action.restarts
         if self._suspended:
             self._write(journal.Resumed(self._step(), 0, action.reason))
         try:
-            self._group = workers.start(self._forks, self._spec, slots, number=self._number, restarts=self._restarts)
+            numbers = {"number": self._number, "restarts": self._restarts}
+            self._group = workers.start(self._forks, self._spec, slots, **numbers, tells=-1 if self._tells is None else self._tells)
         except OSError as error:
             if error.errno in storage.UNAVAILABLE:
                 self._say(f"{error}. {NoRoom()}")
@@ -203,6 +211,20 @@ class Agent:
         self._suspended = False
         self._say(f"{len(slots)} worker{'s' * (len(slots) != 1)}: {action.reason}")
         return None
+
+    def _import_ahead(self) -> None:
+        """Once in a run: what its first worker has imported, when that has been all for a while."""
+        if self._tells is None or self._ending is not None:
+            return
+        size, now = os.fstat(self._tells).st_size, time.monotonic()
+        if size != self._told[0]:
+            self._told = size, now
+        elif size and now > self._told[1] + SETTLED_S:
+            imported = imported_modules.read(self._tells)
+            os.close(self._tells)
+            self._tells = None
+            if imported is not None and imported.modules:
+                self._forks.import_ahead(workers.work(self._spec, {}), imported, workers.VARYING)
 
     def _tell_start(self) -> None:
         """Once: when all have begun with the script, or it is over before that."""

@@ -8,24 +8,24 @@ process that is forked: where a person has said such a variable, or somebody has
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
 
 from training_runtime import console
 from training_runtime.elastic.processes import process_handles
-from training_runtime.elastic.torchrun import worker
+from training_runtime.elastic.torchrun import fork_server_process
+from training_runtime.elastic.torchrun.fork_server_process import AHEAD, ANSWER_BYTES, READY, WORD_BYTES, WORKER, Ahead, Work
+from training_runtime.imported import Imported
 
-_ANSWER_S = 60.0  # a fork takes milliseconds, a fresh interpreter seconds
-_ANSWER_BYTES = 32  # the worker's pid, or the number of an error, negative
+_ANSWER_S = 600.0  # a fork takes milliseconds, a fresh interpreter seconds, or minutes from a slow disk
 _READ_EARLY = ("ATEN_", "C10_", "GOMP_", "KMP_", "LD_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH")
 
 
@@ -39,48 +39,90 @@ class ForkServer:
 
     def __init__(self, said: Iterable[str]) -> None:
         process_handles.adopt_orphans(True)
-        self._begin(is_fresh=bool(read_early(said)))
+        self._next: _Server | None = None  # which imports ahead
+        self._server = self._begin(is_fresh=bool(read_early(said)))
 
-    def fork(self, argv: Sequence[str], folder: str, environment: Mapping[str, str], log: int, begins: int) -> int:
-        """The pid of a worker that runs `python ARGV` in `folder`, in its own session. Prints to `log`, closes `begins` when it begins with
-        the script; the caller keeps its own of both. Raises OSError where it cannot be forked."""
-        order = os.memfd_create("edt-order")
+    def fork(self, work: Work, log: int, begins: int, tells: int = -1) -> int:
+        """The pid of a worker, in a session of its own. It prints to `log`, closes `begins` when it begins with the script, and tells in
+        `tells`, if there is one, what it imports; the caller keeps its own of these. Raises OSError where it cannot be forked."""
+        fds = [log, begins, *([tells] if tells >= 0 else [])]
         try:
-            os.pwrite(order, json.dumps([os.getpid(), list(argv), folder, dict(environment)]).encode(), 0)
-            fds = [order, log, begins]
-            try:
-                return self._ask(fds)
-            except (ConnectionError, TimeoutError):
-                self.end()
-                self._begin(is_fresh=True)
-                return self._ask(fds)
-        finally:
-            os.close(order)
+            return self._server.ask(WORKER, work, fds)
+        except (ConnectionError, TimeoutError):
+            self._server.end()
+            self._server = self._begin(is_fresh=True)
+            return self._server.ask(WORKER, work, fds)
+
+    def import_ahead(self, work: Work, imported: Imported, varying: frozenset[str]) -> None:
+        """Have another one import these, with the environment of `work` but for the variables of `varying`. Workers of later starts are
+        forked from there."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, suppress(OSError):  # it is missed by nobody
+            asked = Ahead(imported, tuple(sorted(varying)))
+            self._next = _Server(ours, self._server.ask(AHEAD, work, [theirs.fileno()], asked))
+
+    def settle(self) -> str:
+        """Take over what has been imported ahead, if it is done; then what came of it, in words."""
+        if self._next is None or not (word := self._next.word()):
+            return ""
+        done, self._next = self._next, None
+        if word != READY:
+            done.end()
+            return f"workers import their packages themselves: {word.decode(errors='replace')}"
+        self._server.end()
+        self._server = done
+        return "workers are forked with their packages imported from now on"
 
     def end(self) -> None:
-        """It has nothing to lose. The workers go on."""
-        self._commands.close()
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        process_handles.wait(self._handle, None)
-        process_handles.reap(self._pid)
-        os.close(self._handle)
+        """They have nothing to lose. The workers go on."""
+        for each in (self._server, self._next):
+            if each is not None:
+                each.end()
 
-    def _ask(self, fds: list[int]) -> int:
-        socket.send_fds(self._commands, [b"fork"], fds)
-        raw = self._commands.recv(_ANSWER_BYTES)
+    def _begin(self, *, is_fresh: bool) -> _Server:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            return _Server(ours, _fresh(theirs) if is_fresh else _forked(theirs))
+
+
+class _Server:
+    """One process, a child of the agent."""
+
+    def __init__(self, commands: socket.socket, pid: int) -> None:
+        self._commands, self._pid = commands, pid
+        self._commands.settimeout(_ANSWER_S)
+        self._handle = os.pidfd_open(pid)
+
+    def ask(self, what: bytes, work: Work, fds: list[int], ahead: Ahead | None = None) -> int:
+        order = os.memfd_create("edt-order")
+        try:
+            os.pwrite(order, json.dumps([asdict(work), None if ahead is None else asdict(ahead)]).encode(), 0)
+            socket.send_fds(self._commands, [what], [order, *fds])
+        finally:
+            os.close(order)
+        raw = self._commands.recv(ANSWER_BYTES)
         if not raw:
             raise ConnectionResetError("the fork server is gone")
         if (answer := int(raw)) < 0:
             raise OSError(-answer, f"no worker could be forked: {os.strerror(-answer)}")
         return answer
 
-    def _begin(self, *, is_fresh: bool) -> None:
-        self._commands, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._commands.settimeout(_ANSWER_S)
-        with theirs:
-            self._pid = _fresh(theirs) if is_fresh else _forked(theirs)
-        self._handle = os.pidfd_open(self._pid)
+    def word(self) -> bytes:
+        """What it has said by itself, at once; nothing where it has not."""
+        try:
+            return self._commands.recv(WORD_BYTES, socket.MSG_DONTWAIT) or b"its process has ended"
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            return str(error).encode()
+
+    def end(self) -> None:
+        self._commands.close()
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        process_handles.wait(self._handle, None)
+        process_handles.reap(self._pid)
+        os.close(self._handle)
 
 
 def _forked(commands: socket.socket) -> int:
@@ -91,14 +133,14 @@ def _forked(commands: socket.socket) -> int:
     if not pid:
         try:
             _leave(keep=commands.fileno())
-            serve(commands, agent)
+            fork_server_process.serve(commands, agent)
         finally:
             os._exit(1)
     return pid
 
 
 def _fresh(commands: socket.socket) -> int:
-    command = [sys.executable, "-P", "-m", __name__, str(commands.fileno()), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", fork_server_process.__name__, str(commands.fileno()), str(os.getpid())]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[commands.fileno()])
     process.returncode = 0  # its object does not reap it
     return process.pid
@@ -114,51 +156,3 @@ def _leave(keep: int) -> None:
                 os.fstat(number)
                 os.dup2(nothing, number, inheritable=False)
     os.close(nothing)
-
-
-def serve(commands: socket.socket, agent: int) -> NoReturn:
-    """The whole life of a fork server: until the agent closes its end, or is gone."""
-    process_handles.die_with_parent(agent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        raw, fds, _, _ = socket.recv_fds(commands, _ANSWER_BYTES, 3)
-        if not raw:
-            os._exit(0)
-        try:
-            answer = _fork(commands, fds)
-        except OSError as error:
-            answer = -(error.errno or errno.EAGAIN)
-        commands.send(str(answer).encode())
-        for fd in fds:
-            os.close(fd)
-
-
-def _fork(commands: socket.socket, fds: list[int]) -> int:
-    """By way of a process between, at whose end the worker becomes the agent's."""
-    told, tells = os.pipe()
-    is_adopted, adopts = os.pipe()
-    between = os.fork()
-    if not between:
-        try:
-            if pid := os.fork():
-                os.write(tells, str(pid).encode())
-                os._exit(0)
-            for fd in (told, tells, adopts, commands.detach()):
-                os.close(fd)
-            os.read(is_adopted, 1)
-            os.close(is_adopted)
-            worker.main(*fds)
-        finally:
-            os._exit(1)
-    os.close(tells)
-    os.waitpid(between, 0)
-    answer = os.read(told, _ANSWER_BYTES)
-    for fd in (told, is_adopted, adopts):
-        os.close(fd)
-    if not answer:
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    return int(answer)
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

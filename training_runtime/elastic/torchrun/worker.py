@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -21,8 +21,8 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from training_runtime import console, storage
-from training_runtime.elastic.driver import advice
-from training_runtime.elastic.processes import process_handles, script_end
+from training_runtime.elastic.driver import advice, imported_modules
+from training_runtime.elastic.processes import script_end
 from training_runtime.elastic.processes.arguments import with_folders
 from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
@@ -32,12 +32,8 @@ from training_runtime.elastic.trainers import continuing, finder
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
-def main(order: int, log: int, begins: int) -> NoReturn:
-    """`order`: what the agent wants of it, in a file. Each worker makes that its own, since others share the file's position."""
-    agent, argv, folder, environment = json.loads(os.pread(order, os.fstat(order).st_size, 0))
-    os.close(order)
-    os.setsid()
-    process_handles.die_with_parent(agent)
+def main(argv: Sequence[str], folder: str, environment: Mapping[str, str], log: int, begins: int, tells: int = -1) -> NoReturn:
+    """See `ForkServer.fork`."""
     _print_to(log)
     _be_fresh(environment)
     os.chdir(folder)
@@ -49,6 +45,7 @@ def main(order: int, log: int, begins: int) -> NoReturn:
     finder.install()
     keep_destroyed()
     continuing.begin_run()
+    imported_modules.begin(tells)
     os.close(begins)  # the agent waits for that
     status = _run(script)
     if not status:

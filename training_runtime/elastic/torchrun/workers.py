@@ -23,11 +23,33 @@ from training_runtime.crashes import CRASHES, PRINTED_BYTES, cause_printed, ende
 from training_runtime.elastic.processes import process_handles
 from training_runtime.elastic.processes.gpu_names import gpu_name
 from training_runtime.elastic.torchrun.fork_server import ForkServer
+from training_runtime.elastic.torchrun.fork_server_process import Work
 from training_runtime.elastic.torchrun.worker import ERROR_FILE, end_file
 from training_runtime.protocol import RunSpec, SlotRef, Worker
 
 ADDRESS = "127.0.0.1"  # all workers of a run are on one machine
 _SHOWN = 300
+# Of `variables`, those that are not the same for all workers of all starts.
+VARYING = frozenset(
+    [
+        "LOCAL_RANK",
+        "RANK",
+        "ROLE_RANK",
+        "NODE_RANK",
+        "LOCAL_WORLD_SIZE",
+        "WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "WMLA_NWORKER",
+        "MASTER_PORT",
+        "PET_RDZV_ENDPOINT",
+        "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_ERROR_FILE",
+        "LOG_DIR",
+        "CUDA_VISIBLE_DEVICES",
+        "PL_TRAINER_DEVICES",
+        "ACCELERATE_USE_CPU",
+    ]
+)
 
 
 @dataclass
@@ -149,8 +171,9 @@ class Group:
         return {worker.rank: worker.status for worker in self.workers if worker.status is not None}
 
 
-def start(forks: ForkServer, spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: int) -> Group:
-    """One worker a slot. `number`: of this start; `restarts`: after failures. Raises OSError where one cannot be forked."""
+def start(forks: ForkServer, spec: RunSpec, slots: tuple[SlotRef, ...], *, number: int, restarts: int, tells: int = -1) -> Group:
+    """One worker a slot. `number`: of this start; `restarts`: after failures; `tells`: where the first one tells what it imports. Raises
+    OSError where one cannot be forked."""
     with socket.create_server((ADDRESS, 0)) as server:
         port = server.getsockname()[1]
         # The store closes the descriptor that it is given.
@@ -168,7 +191,7 @@ def start(forks: ForkServer, spec: RunSpec, slots: tuple[SlotRef, ...], *, numbe
             own = variables(spec, slots, rank=rank, port=port, restarts=restarts) | {ERROR_FILE: str(error_file)}
             own |= {"LOG_DIR": str(folder)} if rank else {}  # what the first one logs is the run's; the others' is kept beside it
             log_file = folder / "console.log"
-            workers.append(_start(forks, spec, slot, rank, own, log_file, error_file, begins))
+            workers.append(_start(forks, spec, slot, rank, own, log_file, error_file, begins, tells if not rank else -1))
     except BaseException:
         for worker in workers:
             worker.signal(signal.SIGKILL)
@@ -181,15 +204,27 @@ def start(forks: ForkServer, spec: RunSpec, slots: tuple[SlotRef, ...], *, numbe
 
 
 def _start(
-    forks: ForkServer, spec: RunSpec, slot: SlotRef, rank: int, own: Mapping[str, str], log_file: Path, error_file: Path, begins: int
+    forks: ForkServer,
+    spec: RunSpec,
+    slot: SlotRef,
+    rank: int,
+    own: Mapping[str, str],
+    log_file: Path,
+    error_file: Path,
+    begins: int,
+    tells: int,
 ) -> WorkerProcess:
     log = console.open_log(log_file, mode=0o644)
     log_from = os.fstat(log).st_size
     try:
-        pid = forks.fork(spec.argv, spec.code_dir, {**os.environ, **own}, log, begins)
+        pid = forks.fork(work(spec, own), log, begins, tells)
     finally:
         os.close(log)
     return WorkerProcess(rank, slot, pid, os.pidfd_open(pid), process_handles.start_ticks(pid), error_file, log_file, log_from)
+
+
+def work(spec: RunSpec, own: Mapping[str, str]) -> Work:
+    return Work(os.getpid(), spec.argv, spec.code_dir, {**os.environ, **own})
 
 
 def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:

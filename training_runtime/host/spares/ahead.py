@@ -11,7 +11,7 @@ import importlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from training_runtime.errors import SandboxRefused
 from training_runtime.host.sandbox import enter, layer, own_folder, rootfs
 from training_runtime.host.sandbox.levels import Box
 from training_runtime.imported import SetBefore
+from training_runtime.importing import CannotImport, import_all, set_variable
 
 MOST_OUTPUT_BYTES = 1 << 20
 
@@ -86,48 +87,14 @@ def prepare(request: Ahead) -> Imported:
     if before_imports is not None:
         before_imports(request.slots, request.said)
     before = _Before()
-    _import_all(request.modules, request.variables)
+    try:
+        import_all(request.modules, request.variables)
+    except CannotImport as error:
+        raise SandboxRefused(str(error)) from None
     if problem := before.changed():
         raise SandboxRefused(problem)
     added = {name: value for name, value in os.environ.items() if name not in before.variables}
     return Imported(output, added, frozenset(name.partition(".")[0] for name in sys.modules.keys() - before.modules))
-
-
-def _import_all(names: Iterable[str], variables: Iterable[SetBefore]) -> None:
-    """In the order in which the run began to import them. Each finds the variables that it has found there; what the script has set of
-    them it has to set itself, and packages have set theirs."""
-    due: dict[str, list[SetBefore]] = {}
-    for each in variables:
-        due.setdefault(each.before, []).append(each)
-    were: dict[str, str | None] = {}
-    for name in names:
-        try:
-            for each in due.get(name, ()):
-                if os.environ.get(each.name) != each.value:
-                    were.setdefault(each.name, os.environ.get(each.name))
-                    _set(each.name, each.value)
-            if name not in sys.modules:
-                _import(name)
-        except BaseException as error:  # it is code of packages, which may raise whatever it likes
-            raise SandboxRefused(f"{name} cannot be imported: {type(error).__name__}: {str(error)[:300]}") from None
-    for variable, value in were.items():
-        _set(variable, value)
-
-
-def _import(name: str) -> None:
-    """Or nothing where it is a name that another module gets as well, as Transformers gives some: a run that wants it has it so again."""
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-
-
-def _set(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
 
 
 class _Before:
@@ -173,7 +140,7 @@ def settle(imported: Imported, environment: dict[str, str], *, code: Path, resul
     wanted = imported.added | environment
     for name in os.environ.keys() | wanted.keys():
         if os.environ.get(name) != wanted.get(name):
-            _set(name, wanted.get(name))
+            set_variable(name, wanted.get(name))
 
 
 def _bring(before: Path, result: Path) -> None:
