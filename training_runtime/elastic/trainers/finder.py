@@ -13,6 +13,9 @@ _BY = {  # modules of libraries, and ours that change them
     "transformers.trainer": "of_transformers",
     "lightning.pytorch.trainer.trainer": "of_lightning",
     "pytorch_lightning.trainer.trainer": "of_lightning",
+    "keras.src.backend.torch.trainer": "of_keras",
+    "keras.src.backend.tensorflow.trainer": "of_keras",
+    "keras.src.backend.jax.trainer": "of_keras",
 }
 
 
