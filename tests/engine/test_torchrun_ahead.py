@@ -64,6 +64,7 @@ def test_a_later_start_finds_imported_what_an_earlier_one_has_imported_and_nothi
 PACKAGES = {
     "quiet": "import os\nos.environ['SAID_BY_QUIET'] = os.environ.get('SAID', '')\n",
     "asks": "import os\nRANK = os.environ.get('LOCAL_RANK')\n",
+    "copies": "import os\nBEFORE = dict(os.environ)\n",
     "thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
     "opens": "import os\nFILE = open(os.devnull)\n",
     "handles": "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n",
@@ -107,6 +108,7 @@ def test_packages_that_a_worker_would_find_changed_are_not_imported_ahead(tmp_pa
     assert dict(zip(PACKAGES, map(json.loads, done.stdout.splitlines()), strict=True)) == {
         "quiet": {"SAID_BY_QUIET": "by the script"},
         "asks": "an import reads LOCAL_RANK",
+        "copies": "an import reads all variables",
         "thread": "it runs threads (Thread-1 (sleep))",
         "opens": "an import leaves a file open",
         "handles": "an import handles a signal",

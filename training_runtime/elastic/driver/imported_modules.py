@@ -40,8 +40,13 @@ def begin(tells: int = -1) -> None:
     `tells`: a file in memory in which it is from here on, as it grows."""
     global _there, _variables, _tells
     _there, _variables, _tells = _there or frozenset(sys.modules), dict(os.environ), (tells, os.getpid())
-    others = [finder for finder in sys.meta_path if not isinstance(finder, _Watch)]
-    sys.meta_path[:] = [_Watch(), *others]
+    end()
+    sys.meta_path.insert(0, _Watch())
+
+
+def end() -> None:
+    """In a process that tells nobody of it."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Watch)]
 
 
 def so_far() -> Imported:

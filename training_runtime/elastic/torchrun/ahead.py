@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from training_runtime.elastic.driver import imported_modules
 from training_runtime.elastic.processes.script import module_paths, why_not_fork
 from training_runtime.elastic.trainers import finder
 from training_runtime.imported import Imported
 from training_runtime.importing import CannotImport, import_all
+
+ALL = "all variables"
 
 
 class Unfit(Exception):
@@ -36,6 +39,7 @@ def prepare(
     sys.argv = list(argv)
     sys.path[0:0] = [str(Path(folder, argv[0]).parent), *module_paths()]
     finder.install()
+    imported_modules.end()
     inside = list(sys.path)
     try:
         with _noted_reads(varying) as read:
@@ -90,6 +94,10 @@ def _noted_reads(names: frozenset[str]) -> Iterator[set[str]]:
             if name in names:
                 read.add(name)
             return str(super().__getitem__(name))
+
+        def __iter__(self) -> Iterator[str]:
+            read.add(ALL)
+            return iter(super().__iter__())
 
     os.environ.__class__ = Noting
     try:

@@ -12,7 +12,9 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -106,8 +108,14 @@ def _become(what: bytes, fds: list[int], added: Mapping[str, str]) -> NoReturn:
 
 def _import_ahead(work: Work, asked: Ahead, commands: socket.socket) -> NoReturn:
     process_handles.die_with_parent(work.agent)
+    score = Path("/proc/self/oom_score_adj")
+    usual = score.read_text()
     try:
+        with suppress(OSError):  # where the run has no memory left for it, it is the first to go
+            score.write_text("1000")
         added = ahead.prepare(asked.imported, work.argv, work.folder, work.environment, frozenset(asked.varying))
+        with suppress(OSError):
+            score.write_text(usual)
     except BaseException as error:
         commands.send(str(error).encode()[:WORD_BYTES] or b"?")
         os._exit(0)
