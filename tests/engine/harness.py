@@ -249,7 +249,7 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.wait()
-        for worker in self.workers.values() if self.spec.torchrun else ():  # each has a session of its own, with what its script started
+        for worker in self.workers.values() if self.spec.torchrun else ():  # each leads a process group, with what its script started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker, signal.SIGKILL)
         if self.connection is not None:

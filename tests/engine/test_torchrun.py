@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.engine.harness import Run, until_gone
@@ -202,7 +203,7 @@ while True:
 
 def environment(run: Run, rank: int) -> dict:
     path = run.result_dir / f"env-{rank}"
-    run.until(path.exists, what=f"rank {rank} runs")
+    run.until(lambda: path.exists() and rank < len(run.holding), what=f"rank {rank} runs, and its driver has said so")
     return json.loads(path.read_text())
 
 
@@ -211,13 +212,11 @@ def test_a_stop_tells_the_workers_and_kills_who_does_not_end_with_all_that_they_
     run.members(0, 1)
     for rank in (0, 1):
         environment(run, rank)
-    sessions = list(run.workers.values())
     run.stop()
     assert run.wait() == 0, run.tail()
     assert run.events("finished")[0].outcome == "stopped"
     assert {path.name for path in run.result_dir.glob("told-*")} == {"told-0", "told-1"}
-    for session in sessions:
-        until_gone(session)
+    until_gone(run.pid)
 
 
 def test_where_slots_come_and_go_the_second_growth_waits_and_what_is_asked_back_does_not(start):
@@ -254,12 +253,12 @@ def test_workers_end_with_their_driver(start):
     run.members(0, 1)
     for rank in (0, 1):
         environment(run, rank)
-    handles = [os.pidfd_open(pid) for pid in run.workers.values()]
+    handles = [os.pidfd_open(child.pid) for child in psutil.Process(run.pid).children()]
+    assert len(handles) == 3, "with the fork server"
     os.kill(run.pid, signal.SIGKILL)
     for handle in handles:
         assert select.select([handle], [], [], 60)[0], "a worker outlived its driver"
         os.close(handle)
-    until_gone(run.pid)
 
 
 def test_each_worker_finds_what_torchrun_gives_it(start):

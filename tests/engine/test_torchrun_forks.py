@@ -31,7 +31,8 @@ drawn = [random.random(), numpy.random.rand(), torch.rand(1).item(), torch.initi
 links = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if int(entry.name) > 2 and os.path.lexists(entry.path)]
 rank = os.environ.get("RANK", "alone")
 where = Path(os.environ["RESULT_DIR"])
-(where / f"{rank}.new").write_text(json.dumps([facts, drawn, links, dict(os.environ), [os.getpid(), os.getsid(0), os.getppid()]]))
+processes = [os.getpid(), os.getpgrp(), os.getsid(0), os.getppid()]
+(where / f"{rank}.new").write_text(json.dumps([facts, drawn, links, dict(os.environ), processes]))
 (where / f"{rank}.new").rename(where / f"{rank}.json")
 """
 
@@ -45,14 +46,14 @@ def told(run: Run, who: object) -> list:
 def test_it_finds_what_it_would_find_in_an_interpreter_of_its_own(start):
     run = start(FACTS, "--epochs", "3", torchrun="elastic")
     run.members(0, 1)
-    (facts, drawn, links, environment, (pid, session, parent)), (_, others, *_) = told(run, 0), told(run, 1)
+    (facts, drawn, links, environment, (pid, group, session, parent)), (_, others, *_) = told(run, 0), told(run, 1)
     assert run.wait() == 0, run.tail()
     environment.pop("RANK")
     command = [sys.executable, str(run.code_dir / "main.py"), "--epochs", "3"]
     subprocess.run(command, cwd=run.code_dir, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=60)
     assert facts == json.loads((run.result_dir / "alone.json").read_text())[0]
-    assert pid == session, "a session of its own"
-    assert parent == run.pid
+    assert pid == group
+    assert (session, parent) == (run.pid, run.pid)
     assert set(drawn).isdisjoint(others), "each worker draws numbers of its own"
     own = {"/dev/null", "/dev/urandom", "/memfd:edt-imports (deleted)"}
     assert {link for link in links if not link.startswith("/proc/")} <= own, "nothing of the driver's is open"

@@ -43,8 +43,8 @@ class ForkServer:
         self._server = self._begin(is_fresh=bool(read_early(said)))
 
     def fork(self, work: Work, log: int, begins: int, tells: int = -1) -> int:
-        """The pid of a worker, in a session of its own. It prints to `log`, closes `begins` when it begins with the script, and tells in
-        `tells`, if there is one, what it imports; the caller keeps its own of these. Raises OSError where it cannot be forked."""
+        """The pid of a worker, which leads a process group. It prints to `log`, closes `begins` when it begins with the script, and tells
+        in `tells`, if there is one, what it imports; the caller keeps its own of these. Raises OSError where it cannot be forked."""
         fds = [log, begins, *([tells] if tells >= 0 else [])]
         try:
             return self._server.ask(WORKER, work, fds)

@@ -101,7 +101,7 @@ def _become(what: bytes, fds: list[int], added: Mapping[str, str]) -> NoReturn:
     work = build(Work, raw_work)
     if what == AHEAD:
         _import_ahead(work, build(Ahead, raw_ahead), socket.socket(fileno=others[0]))
-    os.setsid()
+    os.setpgid(0, 0)  # and the driver's session, by which a host finds what belongs to a run
     process_handles.die_with_parent(work.agent)
     worker.main(work.argv, work.folder, {**added, **work.environment}, *others)
 
