@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -107,7 +108,15 @@ def test_a_process_that_the_script_forks_meanwhile_ends_as_it_would() -> None:
         pool = multiprocessing.get_context("fork").Pool(1)
         pool.terminate()
         pool.join()
+        for _ in range(50):  # told as soon as it is there, and it may not have begun
+            pid = os.fork()
+            if not pid:
+                signal.sigtimedwait([], 30)
+                os._exit(0)
+            os.kill(pid, signal.SIGTERM)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
         assert not interruption.is_told
+        assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_who_is_told_in_vain_ends_behind_the_training() -> None:

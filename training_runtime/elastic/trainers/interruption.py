@@ -8,6 +8,7 @@ either: it is killed when its time is up, and should the others need it to save,
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import os
 import signal
 import sys
@@ -20,6 +21,33 @@ PATIENCE = dt.timedelta(seconds=5)  # for the store
 TOLD_TO_END = 128 + signal.SIGTERM
 
 
+_around_fork = threading.local()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    """Python forgets a signal that reaches a child before its first line, where it has a handler for it: a pool that is ended as soon as it
+    was begun would be waited for for ever. So it waits until the child is as it would be without us."""
+
+    def before() -> None:
+        _around_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) if _is_ours() else None
+
+    def in_parent() -> None:
+        if _around_fork.mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, _around_fork.mask)
+
+    def in_child() -> None:
+        if _around_fork.mask is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, _around_fork.mask)
+
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+
+
+def _is_ours() -> bool:
+    return isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Interruption)
+
+
 class Interruption:
     """While a training goes on: `with Interruption(...) as interruption`. `number`: of the training; `is_stopped`: whether somebody has
     stopped the run, whose process then ends by itself, as a script does."""
@@ -27,7 +55,6 @@ class Interruption:
     def __init__(self, environment: Mapping[str, str], number: int, is_stopped: Callable[[], bool]) -> None:
         self._environment, self._key, self._is_stopped = environment, f"interrupted/{number}", is_stopped
         self.is_told = False
-        self._process = os.getpid()
         self._ticks = 0
         self._last: int | None = None  # the tick at which all stop; 0 where that is not to be known
         self._store: Any = None
@@ -48,13 +75,10 @@ class Interruption:
         now = signal.getsignal(signal.SIGTERM)
         if threading.current_thread() is threading.main_thread() and (now is signal.SIG_DFL or is_librarys(now)):
             signal.signal(signal.SIGTERM, self._tell)
+            _watch_forks()
 
-    def _tell(self, number: int, _frame: FrameType | None) -> None:
-        if os.getpid() == self._process:
-            self.is_told = True
-        else:  # one of a pool that the script has forked meanwhile
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+    def _tell(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_told = True
 
     def is_due(self) -> bool:
         """Asked by all workers at the same places of the training, each time: whether this is where they stop."""
