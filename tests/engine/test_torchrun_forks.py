@@ -129,3 +129,39 @@ def test_a_variable_that_a_library_reads_as_it_is_loaded_reaches_it(start):
 )
 def test_variables_that_are_read_before_a_worker_is_forked_are_known(names, found):
     assert read_early(names) == found
+
+
+CLOSES = """
+import os, sys, torch.distributed as dist
+from pathlib import Path
+
+entries = [each for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]
+(number,) = (int(each.name) for each in entries if "edt-imports" in os.readlink(each))
+with open(Path(os.environ["RESULT_DIR"], "own"), "w") as own:
+    os.dup2(own.fileno(), number)
+    own.write("a file of the script's")
+    own.flush()
+    import sklearn.linear_model
+dist.init_process_group("gloo")
+dist.destroy_process_group()
+threads = [Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+print("threads of gloo:", sum("gloo" in name for name in threads))
+"""
+
+
+def test_a_script_may_close_what_it_does_not_know_and_its_groups_stay_until_its_end(start):
+    run = start(CLOSES, torchrun="elastic")
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert (run.result_dir / "own").read_text() == "a file of the script's"
+    assert "threads of gloo: 0" not in (run.result_dir / "log" / "worker-0" / "console.log").read_text()
+
+
+def test_what_keeps_a_worker_from_its_script_is_in_its_log(start):
+    run = start(SAYS, torchrun="elastic", max_restarts=1)
+    run.members(0)
+    assert level(run, 0) == "OFF"
+    run.code_dir.rename(run.folder / "elsewhere")
+    run.kill(0)
+    assert run.wait() == 1
+    assert "FileNotFoundError" in (run.result_dir / "log" / "worker-0" / "console.log").read_text()

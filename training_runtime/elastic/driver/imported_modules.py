@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 
 from training_runtime.errors import ProtocolError
@@ -21,7 +22,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _there: frozenset[str] = frozenset()  # before any package of the run's
 _variables: dict[str, str] = {}  # as they were last looked at
 _changes: list[tuple[str, dict[str, str | None]]] = []  # those found since, and the module that was there last
-_tells: tuple[int, int] = -1, 0  # a file in memory that shows it to another process, and which process writes it
+_tells: tuple[int, int, tuple[int, int]] | None = None  # a file in memory that shows it to another process, who writes it, and which it is
 _told_at = 0.0
 _TELL_S = 0.1
 
@@ -30,16 +31,18 @@ class _Watch:
     """Finds nothing. At each import of a package or of a module beside the script it looks what variables have changed."""
 
     def find_spec(self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> None:
-        if "." not in fullname:
-            _look()
-        _tell()
+        with suppress(Exception):  # of the script's other threads, which import and set variables as well: its import is what counts
+            if "." not in fullname:
+                _look()
+            _tell()
 
 
 def begin(tells: int = -1) -> None:
     """In a process that has just been forked, and again when its environment is that of its run: what is there now nobody has set.
     `tells`: a file in memory in which it is from here on, as it grows."""
     global _there, _variables, _tells
-    _there, _variables, _tells = _there or frozenset(sys.modules), dict(os.environ), (tells, os.getpid())
+    _there, _variables = _there or frozenset(sys.modules), dict(os.environ)
+    _tells = (tells, os.getpid(), _identity(tells)) if tells >= 0 else None
     end()
     sys.meta_path.insert(0, _Watch())
 
@@ -53,7 +56,7 @@ def so_far() -> Imported:
     """In the order in which their import began. Modules of the script, and of the standard library, are left out: the one may not be
     imported before there is a run, the other come with who needs them. Nothing where it is too much to tell."""
     modules = [(name, module) for name, module in list(sys.modules.items()) if name not in _there]
-    names = [name for name, module in modules if _is_installed(getattr(module, "__file__", None))][:MOST_MODULES]
+    names = [name for name, module in modules if _is_installed(_file_of(module))][:MOST_MODULES]
     said = _set_before(names)
     size = sum(len(name) + 3 for name in names) + sum(len(each.before) + len(each.name) + len(each.value or "") + 40 for each in said)
     return Imported(tuple(names), said) if size < MOST_BYTES and len(said) <= MOST_VARIABLES else Imported(())
@@ -62,20 +65,28 @@ def so_far() -> Imported:
 def read(file: int) -> Imported | None:
     """What a process has told in there; None where it has not, or is at it."""
     try:
-        return build(Imported, json.loads(os.pread(file, os.fstat(file).st_size, 0)))
-    except (ValueError, ProtocolError):
+        return build(Imported, json.loads(os.pread(file, 2 * MOST_BYTES, 0)))
+    except (ValueError, RecursionError, ProtocolError):
         return None
 
 
 def _tell() -> None:
+    """A file of the script's may have got the number, if it has closed what it did not know."""
     global _told_at
-    file, process = _tells
-    if file < 0 or process != os.getpid() or time.monotonic() < _told_at + _TELL_S:
+    if _tells is None or time.monotonic() < _told_at + _TELL_S:
+        return
+    _told_at = time.monotonic()
+    file, process, identity = _tells
+    if process != os.getpid() or _identity(file) != identity:
         return
     raw = json.dumps(dataclasses.asdict(so_far())).encode()
     os.ftruncate(file, len(raw))
     os.pwrite(file, raw, 0)
-    _told_at = time.monotonic()
+
+
+def _identity(file: int) -> tuple[int, int]:
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino
 
 
 def _look() -> None:
@@ -98,6 +109,11 @@ def _set_before(names: Sequence[str]) -> tuple[SetBefore, ...]:
         if after is not None:
             found += [SetBefore(after, name, value) for name, value in sorted(changed.items())]
     return tuple(found)
+
+
+def _file_of(module: object) -> object:
+    """Without asking the module, as some import others when they are asked."""
+    return getattr(module, "__dict__", {}).get("__file__")
 
 
 def _is_installed(file: object) -> bool:

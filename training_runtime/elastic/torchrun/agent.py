@@ -196,8 +196,8 @@ class Agent:
         if self._suspended:
             self._write(journal.Resumed(self._step(), 0, action.reason))
         try:
-            numbers = {"number": self._number, "restarts": self._restarts}
-            self._group = workers.start(self._forks, self._spec, slots, **numbers, tells=-1 if self._tells is None else self._tells)
+            tells = -1 if self._tells is None else self._tells
+            self._group = workers.start(self._forks, self._spec, slots, number=self._number, restarts=self._restarts, tells=tells)
         except OSError as error:
             if error.errno in storage.UNAVAILABLE:
                 self._say(f"{error}. {NoRoom()}")

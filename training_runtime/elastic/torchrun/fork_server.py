@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,7 +27,10 @@ from training_runtime.elastic.torchrun.fork_server_process import AHEAD, ANSWER_
 from training_runtime.imported import Imported
 
 _ANSWER_S = 600.0  # a fork takes milliseconds, a fresh interpreter seconds, or minutes from a slow disk
-_READ_EARLY = ("ATEN_", "C10_", "GOMP_", "KMP_", "LD_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH")
+_READ_EARLY = (
+    *("ATEN_", "C10_", "DNNL_", "GOMP_", "GOTO_", "KINETO_", "KMP_", "LD_", "MALLOC_", "MKL_", "NPY_", "NUMPY_", "OMP_", "ONEDNN_"),
+    *("OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH"),
+)
 
 
 def read_early(said: Iterable[str]) -> list[str]:
@@ -134,6 +138,9 @@ def _forked(commands: socket.socket) -> int:
         try:
             _leave(keep=commands.fileno())
             fork_server_process.serve(commands, agent)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(1)
     return pid

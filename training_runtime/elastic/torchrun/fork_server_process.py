@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,6 +82,9 @@ def _fork(commands: socket.socket, what: bytes, fds: list[int], added: Mapping[s
             os.read(is_adopted, 1)
             os.close(is_adopted)
             _become(what, fds, added)
+        except BaseException:  # which the log of the worker, or of the driver, has to say
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(1)
     os.close(tells)

@@ -7,13 +7,14 @@ was seen to hang so, in the last line of its script.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import wraps
 from typing import Any
 
 import torch.distributed
 from torch.distributed import distributed_c10d
 
-_destroyed: list[object] = []
+_destroyed: deque[object] = deque(maxlen=64)  # those before have no thread that is at work any more
 
 
 def keep_destroyed() -> None:
