@@ -9,6 +9,7 @@ from importlib.machinery import PathFinder
 
 import pytest
 
+from tests.engine.gates import allow, noted
 from tests.engine.harness import Run
 from tests.engine.keras_scripts import OWN, SCRIPT, TWO
 
@@ -20,18 +21,6 @@ BACKENDS = [
     pytest.param(name, marks=pytest.mark.skipif(PathFinder.find_spec(name) is None, reason=f"{name} is not installed here"))
     for name in ("torch", "tensorflow", "jax")
 ]
-
-
-def allow(run: Run, steps: int) -> None:
-    draft = run.result_dir / "allowed.new"
-    draft.write_text(str(steps))
-    draft.replace(run.result_dir / "allowed")
-
-
-def noted(run: Run, key: str) -> list:
-    path = run.result_dir / "noted"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [line[key] for line in lines if key in line]
 
 
 def until_there(run: Run, name: str) -> None:

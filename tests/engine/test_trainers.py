@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from tests.engine.gates import allow, noted
 from tests.engine.harness import ROOT, Run
 
 PACKAGES = ROOT / ".cache" / "trainers"
@@ -112,18 +113,6 @@ note(end=trainer.global_step, weights=[p.double().sum().item() for p in net.para
 """
 )
 SCRIPTS = {"transformers": TRANSFORMERS, "lightning": LIGHTNING}
-
-
-def allow(run: Run, steps: int) -> None:
-    draft = run.result_dir / "allowed.new"
-    draft.write_text(str(steps))
-    draft.replace(run.result_dir / "allowed")
-
-
-def noted(run: Run, key: str) -> list:
-    path = run.result_dir / "noted"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [line[key] for line in lines if key in line]
 
 
 def until_step(run: Run, step: int) -> None:

@@ -82,9 +82,14 @@ def test_the_ends_of_many_fits_stay_as_long_as_they_are_small(tmp_path: Path, mo
     for number in numbers:
         folder = tmp_path / f"keras-{number}"
         folder.mkdir()
-        (folder / "end.npz").write_bytes(b"1234")
+        (folder / "epoch-3-batch-0-end.npz").write_bytes(b"1234")
     keras_state.keep_newest(tmp_path / f"keras-{numbers[-1]}", numbers[-1])
     assert len(list(tmp_path.iterdir())) == len(numbers)
+    for own in ("keras-model-1", "keras-1"):  # of the script
+        (tmp_path / own).mkdir(exist_ok=True)
+        (tmp_path / own / "epoch-3.npz").write_bytes(b"1234")
     monkeypatch.setattr(keras_state, "MOST_BYTES", 4 * (MOST_FITS + 2))
     keras_state.keep_newest(tmp_path / f"keras-{numbers[-1]}", numbers[-1])
-    assert {path.name for path in tmp_path.iterdir()} == {f"keras-{number}" for number in numbers[-MOST_FITS - 2 :]}
+    kept = {f"keras-{number}" for number in numbers[-MOST_FITS - 2 :]}
+    assert {path.name for path in tmp_path.iterdir()} == kept | {"keras-model-1", "keras-1"}
+    assert [path.name for path in (tmp_path / "keras-1").iterdir()] == ["epoch-3.npz"]

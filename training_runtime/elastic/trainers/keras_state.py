@@ -5,7 +5,7 @@ that any model can be saved.
 from __future__ import annotations
 
 import json
-import shutil
+import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -20,6 +20,7 @@ from training_runtime.elastic.trainers import plain
 from training_runtime.elastic.trainers.keras_data import Position
 
 FOLDER = "checkpoint/keras-{}"  # in RESULT_DIR, by the number of the fit
+_WRITTEN = re.compile(r"epoch-\d+-batch-\d+(?:-end)?\.npz")
 MOST_FITS, MOST_BYTES = 20, 1 << 30  # of a script with more fits those before count as long as they are no larger together
 
 
@@ -63,13 +64,16 @@ def keep_newest(own: Path, number: int) -> None:
     """Of the fits before this one, as far as their ends are worth the room."""
     if number <= MOST_FITS:
         return
-    folder, size = own.parent, 0
-    numbers = {int(each.name.rpartition("-")[2]): each for each in folder.glob("keras-*") if each.name.rpartition("-")[2].isdigit()}
-    for place, (_, each) in enumerate(sorted(numbers.items(), reverse=True)):
+    size = 0
+    for place, earlier in enumerate(range(number, 0, -1)):
         with suppress(OSError):
-            size += sum(file.stat().st_size for file in each.iterdir())
+            each = own.parent / Path(FOLDER.format(earlier)).name
+            files = [file for file in each.iterdir() if _WRITTEN.fullmatch(file.name)]
+            size += sum(file.stat().st_size for file in files)
             if place >= MOST_FITS and size > MOST_BYTES:
-                shutil.rmtree(each)
+                for file in files:
+                    file.unlink()
+                each.rmdir()  # unless a script has something of its own in there
 
 
 def variables_of(model: Any) -> list[Any]:

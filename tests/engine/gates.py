@@ -1,0 +1,19 @@
+"""Scripts whose steps wait until they are allowed (the file "allowed" of their results), and which write what happens into "noted"."""
+
+from __future__ import annotations
+
+import json
+
+from tests.engine.harness import Run
+
+
+def allow(run: Run, steps: int) -> None:
+    draft = run.result_dir / "allowed.new"
+    draft.write_text(str(steps))
+    draft.replace(run.result_dir / "allowed")
+
+
+def noted(run: Run, key: str) -> list:
+    path = run.result_dir / "noted"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line[key] for line in lines if key in line]
