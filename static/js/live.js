@@ -85,9 +85,10 @@ function closed(code) {
   setTimeout(connect, wait * (0.3 + 0.7 * Math.random()));
 }
 
-/** A page of which a form was sent is on its way, be it the one that has deleted what it shows. */
+/** A page of which a form was sent is on its way, be it the one that has deleted what it shows. One with a panel open stays until that is
+    closed: a file that was chosen there would be lost. */
 function reload() {
-  if (document.querySelector('form [aria-busy]')) return;
+  if (document.querySelector('form [aria-busy], dialog[open]')) return;
   document.dispatchEvent(new CustomEvent('leaving'));
   location.reload();
 }

@@ -17,6 +17,11 @@ def log_out(page: Page) -> None:
     page.context.clear_cookies(name="sessionid")
 
 
+def ask_for_bell(page: Page) -> None:
+    """As each page does now and then."""
+    page.evaluate("document.getElementById('bell').dispatchEvent(new CustomEvent('refresh'))")
+
+
 def log_in_there(page: Page, username: str) -> None:
     """On the login page that one was brought to."""
     page.get_by_label("Username").fill(username)
@@ -100,7 +105,7 @@ def test_a_page_that_is_left_by_a_logout_in_another_tab_keeps_what_is_being_type
     other.locator(".shell details.menu > summary").click()
     other.get_by_role("button", name="Log out").click()
     other.wait_for_url("**/login/**")
-    page.evaluate("document.getElementById('bell').dispatchEvent(new CustomEvent('refresh'))")  # as each page does now and then
+    ask_for_bell(page)
     page.wait_for_url("**/login/**")
     log_in_there(page, "alice")
     expect(page.get_by_label("Name").first).to_have_value("Half of a na")
@@ -131,6 +136,8 @@ def test_the_side_panel_waits_until_one_is_logged_in_again(visit: Visit, site: S
     panel = page.get_by_role("dialog")
     panel.locator("input[type=file]").set_input_files(tmp_path / "train.py")
     log_out(page)
+    with page.expect_response("**/login/**"):
+        ask_for_bell(page)
     panel.get_by_role("button", name="Create").click()
     with page.context.expect_page() as opened:
         panel.get_by_role("link", name="log in, in a new tab").click()
@@ -140,9 +147,9 @@ def test_the_side_panel_waits_until_one_is_logged_in_again(visit: Visit, site: S
     expect(page.locator("#associated")).to_contain_text("train")
     expect(panel.locator("[role=alert]")).to_have_count(0)
     expect(page.get_by_label("Name").first).to_have_value("Typed before")
-    log_out(page)
     page.get_by_role("button", name="Add training definition").click()
     page.get_by_role("tab", name="Existing training definition").click()
+    log_out(page)
     panel.get_by_label("LeNet").check()
     panel.get_by_role("button", name="Add", exact=True).click()
     expect(panel.get_by_role("link", name="log in, in a new tab")).to_be_visible()
