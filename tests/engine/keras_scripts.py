@@ -128,6 +128,21 @@ while (RESULTS / "stay").exists():
 fit(5)
 """
 )
+FOLDS = (
+    BEGIN
+    + """
+gate = Gate()
+for fold in range(3):
+    if (RESULTS / f"fold-{fold}").exists():
+        continue
+    rows = np.arange(fold, 100, 3)
+    keras.utils.set_random_seed(fold)
+    model = build()
+    model.fit(inputs[rows], targets[rows], 16, 4, verbose=0, callbacks=[gate])
+    note(fold=fold, weights=weights(model))
+    (RESULTS / f"fold-{fold}").touch()
+"""
+)
 OWN = (
     BEGIN
     + """

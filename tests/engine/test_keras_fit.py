@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.gates import allow, noted
 from tests.engine.harness import Run
-from tests.engine.keras_scripts import OWN, SCRIPT, TWO
+from tests.engine.keras_scripts import FOLDS, OWN, SCRIPT, TWO
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -109,7 +109,7 @@ def test_a_process_that_is_killed_goes_on_from_the_end_of_an_epoch(begin, kind):
     until_there(run, "checkpoint/trainings/1.json")
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    steps = json.loads((run.result_dir / "checkpoint" / "trainings" / "1.json").read_text())[-1]["step"]
+    steps = json.loads((run.result_dir / "checkpoint" / "trainings" / "1.json").read_text())["saved"][-1]["step"]
     done = noted(run, "step")
     (run.result_dir / "noted").unlink()
     go_on(run)
@@ -133,6 +133,17 @@ def test_fits_of_one_script_are_told_apart_and_one_that_was_complete_is_not_done
     for key in ("history", "epochs", "weights"):
         assert noted(run, key)[-2:] == noted(straight, key), key
     assert noted(run, "step") == noted(straight, "step")
+
+
+def test_a_script_that_leaves_out_the_folds_that_are_done_gets_the_rest(begin):
+    """Each of twelve steps; in the second start the second fold is the first fit."""
+    straight, run = begin(FOLDS, 1000), begin(FOLDS, 14)
+    tell_in_step(run, 15)
+    go_on(run)
+    assert run.wait() == 0, run.tail()
+    assert straight.wait() == 0, straight.tail()
+    assert noted(run, "fold") == noted(straight, "fold") == [0, 1, 2]
+    assert noted(run, "weights") == noted(straight, "weights")
 
 
 @pytest.mark.parametrize(

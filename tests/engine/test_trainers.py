@@ -313,3 +313,36 @@ def test_trainings_of_one_script_that_save_under_the_same_names_are_told_apart(b
     run.members(0)
     assert run.wait() == 0, run.tail()
     assert noted(run, "weights")[-2:] == noted(straight, "weights")
+
+
+FOLDS = (
+    TRANSFORMERS.replace("num_train_epochs=3", "num_train_epochs=1").partition("trainer = Trainer(")[0]
+    + """
+for fold in range(3):
+    if (RESULTS / f"fold-{fold}").exists():
+        continue
+    set_seed(fold)
+    model = BertForSequenceClassification(BertConfig(**sizes))
+    trainer = Trainer(model, arguments, train_dataset=Rows(), callbacks=[Gate()])
+    trainer.train()
+    note(fold=fold, weights=[p.double().sum().item() for p in trainer.model.parameters()])
+    (RESULTS / f"fold-{fold}").touch()
+"""
+)
+
+
+def test_a_script_that_leaves_out_the_folds_that_are_done_gets_the_rest(begin):
+    env = {"MORE": json.dumps({"save_strategy": "epoch", "eval_strategy": "no"})}
+    straight = begin(FOLDS, 60, elastic=False, max_slots=1, env=env)
+    straight.members(0)
+    assert straight.wait() == 0, straight.tail()
+    run = begin(FOLDS, 60, elastic=False, max_slots=1, env=env)
+    run.members(0)
+    run.until(lambda: len(noted(run, "step")) >= 30, what="the second is at work")
+    run.kill(0)
+    run.wait()
+    run.again()
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert noted(run, "fold") == noted(straight, "fold") == [0, 1, 2]
+    assert noted(run, "weights") == noted(straight, "weights")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -13,12 +14,12 @@ from torch.distributed import TCPStore
 
 from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.interruption import TOLD_TO_END, Interruption
-from training_runtime.elastic.trainers.trainings import FILE, MOST_SAVED, Training, Trainings
+from training_runtime.elastic.trainers.trainings import FOLDER, MOST_SAVED, Training, Trainings
 
 
 def begun(results: Path, rank: str = "0") -> Training:
     """Of a process that has just been started."""
-    return Trainings({"RESULT_DIR": str(results), "RANK": rank}).begin()
+    return Trainings({"RESULT_DIR": str(results), "RANK": rank}).begin("one")
 
 
 def saved(training: Training, path: Path, step: int) -> None:
@@ -29,14 +30,14 @@ def saved(training: Training, path: Path, step: int) -> None:
 
 def test_a_later_process_finds_what_each_training_has_saved(tmp_path: Path) -> None:
     run = Trainings({"RESULT_DIR": str(tmp_path)})
-    first, second = run.begin(), run.begin()
+    first, second = run.begin("one"), run.begin("one")
     assert first.last() is None
     for step in (5, 10):
         saved(first, tmp_path / "out" / f"{step}", step)
     saved(second, tmp_path / "out" / "other", 3)
     again = Trainings({"RESULT_DIR": str(tmp_path)})
-    assert [each.step for each in (again.begin().last(), again.begin().last()) if each] == [10, 3]
-    assert again.begin().last() is None, "the third was never begun before"
+    assert [each.step for each in (again.begin("one").last(), again.begin("one").last()) if each] == [10, 3]
+    assert again.begin("one").last() is None, "the third was never begun before"
 
 
 def test_what_is_gone_or_was_written_anew_by_somebody_else_is_nothing_to_go_on_from(tmp_path: Path) -> None:
@@ -52,18 +53,51 @@ def test_what_is_gone_or_was_written_anew_by_somebody_else_is_nothing_to_go_on_f
 
 def test_only_the_first_worker_writes_and_not_without_end(tmp_path: Path) -> None:
     saved(begun(tmp_path, rank="1"), tmp_path / "1", 1)
-    assert not (tmp_path / FILE.format(1)).exists()
+    assert not (tmp_path / FOLDER / "1.json").exists()
     training = begun(tmp_path)
     for step in range(2 * MOST_SAVED):
         saved(training, tmp_path / f"{step}", step)
-    assert (tmp_path / FILE.format(1)).read_text().count('"step"') == MOST_SAVED
-    assert [path.name for path in (tmp_path / FILE.format(1)).parent.iterdir()] == ["1.json"]
+    assert (tmp_path / FOLDER / "1.json").read_text().count('"step"') == MOST_SAVED
+    assert [path.name for path in (tmp_path / FOLDER / "1.json").parent.iterdir()] == ["1.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "[{}]", "1", '[{"path": 1, "mark": "", "size": 0, "time_ns": 0, "step": 0}]', "[" * 9999])
+def test_a_process_that_leaves_out_what_was_done_finds_what_belongs_to_the_rest(tmp_path: Path) -> None:
+    before = Trainings({"RESULT_DIR": str(tmp_path)})
+    for step, fold in enumerate(("fold 0", "fold 1", "fold 2"), 1):
+        saved(before.begin(fold), tmp_path / "out" / fold, step)
+    again = Trainings({"RESULT_DIR": str(tmp_path)})
+    steps = [(training.number, getattr(training.last(), "step", None)) for training in map(again.begin, ("fold 2", "fold 3", "fold 1"))]
+    assert steps == [(3, 3), (4, None), (2, 2)], "and what is new has a number of its own"
+    assert Trainings({"RESULT_DIR": str(tmp_path)}).begin("fold 3").last() is None
+
+
+def test_what_an_older_version_has_saved_is_found_by_its_order(tmp_path: Path) -> None:
+    before = Trainings({"RESULT_DIR": str(tmp_path)})
+    first, second = before.begin("x"), before.begin("y")
+    saved(first, tmp_path / "a", 1)
+    saved(second, tmp_path / "b", 2)
+    for path in (tmp_path / FOLDER).iterdir():
+        path.write_text(json.dumps(json.loads(path.read_text())["saved"]))
+    again = Trainings({"RESULT_DIR": str(tmp_path)})
+    assert [getattr(again.begin(each).last(), "step", None) for each in ("of lines", "that know nothing of it")] == [1, 2]
+
+
+def test_the_first_worker_says_which_training_it_is(tmp_path: Path) -> None:
+    store = TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    saved(begun(tmp_path), tmp_path / "a", 1)
+    common = {"RESULT_DIR": str(tmp_path), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(Trainings({**common, "RANK": "1"}).begin, "which nobody else has begun")
+        assert not other.done()
+        assert Trainings({**common, "RANK": "0"}).begin("one").number == other.result(60).number == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "[{}]", "1", '[{"path": 1, "mark": "", "size": 0, "time_ns": 0, "step": 0}]', "[" * 9999, '{"saved": []}']
+)
 def test_a_file_that_is_not_as_it_was_written_says_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE.format(1)).parent.mkdir(parents=True)
-    (tmp_path / FILE.format(1)).write_text(text)
+    (tmp_path / FOLDER / "1.json").parent.mkdir(parents=True)
+    (tmp_path / FOLDER / "1.json").write_text(text)
     assert begun(tmp_path).last() is None
 
 
@@ -130,7 +164,7 @@ def test_workers_that_are_none_of_the_runs_are_left_alone(tmp_path: Path, monkey
     monkeypatch.setattr(continuing, "_trainings", None)
     assert continuing.begin(1) is None, "no run"
     continuing.begin_run()
-    assert (continuing.begin(2), getattr(continuing.begin(1), "number", 0)) == (None, 2)
+    assert (continuing.begin(2), getattr(continuing.begin(1), "number", 0)) == (None, 1)
     monkeypatch.setenv(continuing.SWITCH, "0")
     continuing.begin_run()
     assert continuing.begin(1) is None

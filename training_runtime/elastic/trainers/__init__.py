@@ -2,7 +2,7 @@
 scripts that say nothing of it.
 
 `finder` changes the libraries as they are imported; `of_transformers`, `of_lightning` and `of_keras` say what is done then; `interruption`
-agrees with the other workers on the step at which all stop; `trainings` keeps what each training of the run has saved. Trainers are
-imported by none of them. Keras leaves more to do: `keras_fit` follows one fit, `keras_data` its way through the data, by `generators`, and
-`keras_state` is what is saved, by `plain`.
+agrees with the other workers, by `meeting`, on the step at which all stop; `trainings` keeps what each training of the run has saved, by
+its `identity`. Trainers are imported by none of them. Keras leaves more to do: `keras_fit` follows one fit, `keras_data` its way through
+the data, by `generators`, and `keras_state` is what is saved, by `plain`.
 """

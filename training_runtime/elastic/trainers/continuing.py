@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from training_runtime.elastic.trainers import identity
 from training_runtime.elastic.trainers.interruption import Interruption
 from training_runtime.elastic.trainers.trainings import Training, Trainings
 
@@ -27,8 +28,9 @@ def begin_run(is_stopped: Callable[[], bool] = bool) -> None:
 def begin(workers: int) -> Training | None:
     """The script begins a training by so many workers. None outside of a run, and where they are others than those of the run: of processes
     that a library starts itself only the first would go on."""
-    training = _trainings.begin() if _trainings is not None else None
-    return training if workers == _workers else None
+    if _trainings is None or workers != _workers:
+        return None
+    return _trainings.begin(identity.of_caller(sys._getframe(1)))
 
 
 def interruption(training: Training) -> Interruption:

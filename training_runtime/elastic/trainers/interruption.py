@@ -7,7 +7,6 @@ either: it is killed when its time is up, and should the others need it to save,
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import os
 import signal
@@ -17,7 +16,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
-PATIENCE = dt.timedelta(seconds=5)  # for the store
+from training_runtime.elastic.trainers import meeting
+
 TOLD_TO_END = 128 + signal.SIGTERM
 
 
@@ -57,7 +57,6 @@ class Interruption:
         self.is_told = False
         self._ticks = 0
         self._last: int | None = None  # the tick at which all stop; 0 where that is not to be known
-        self._store: Any = None
 
     def __enter__(self) -> Interruption:
         return self
@@ -83,7 +82,7 @@ class Interruption:
     def is_due(self) -> bool:
         """Asked by all workers at the same places of the training, each time: whether this is where they stop."""
         self._ticks += 1
-        if int(self._environment.get("WORLD_SIZE") or 1) < 2:
+        if not meeting.has_several(self._environment):
             return self.is_told
         if self.is_told and self._last is None:
             self._last = self._agreed()
@@ -91,15 +90,11 @@ class Interruption:
 
     def _agreed(self) -> int | None:
         """The tick at which all stop: the next one of the first worker, which no other gets past without it. None: nothing is known yet."""
-        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
-
         try:
-            if self._store is None:
-                address, port = self._environment["MASTER_ADDR"], int(self._environment["MASTER_PORT"])
-                self._store = PrefixStore("edt", TCPStore(address, port, is_master=False, timeout=PATIENCE))
+            store = meeting.store_of(self._environment)
             if self._environment.get("RANK") == "0":
-                self._store.set(self._key, str(self._ticks + 1))
-            return int(self._store.get(self._key)) if self._store.check([self._key]) else None
+                store.set(self._key, str(self._ticks + 1))
+            return int(store.get(self._key)) if store.check([self._key]) else None
         except (KeyError, ValueError, RuntimeError):
             return 0
 

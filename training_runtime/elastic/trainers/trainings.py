@@ -1,22 +1,24 @@
-"""What the trainings of a run have saved, in the order in which its script begins them: a later process of the run, which runs the script
-from its first line, finds for each of them where it was.
+"""What the trainings of a run have saved: a later process of the run, which runs the script from its first line, finds for each of them
+where it was.
 
 The files lie in the run's results, which its script may write to, and are believed by nobody else. All workers of a start read what those
-before them have left as they begin a training; the first of them writes, when all have begun it.
+before them have left as they begin their first training; the first of them writes, when all have begun it.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from training_runtime.elastic.state import durable
+from training_runtime.elastic.trainers import meeting
 
-FILE = "checkpoint/trainings/{}.json"  # in RESULT_DIR, by number: a script may have thousands
+FOLDER = "checkpoint/trainings"  # in RESULT_DIR: a file for each, by number; a script may have thousands
 MOST_SAVED = 20  # of one training; libraries delete the older ones
 
 
@@ -42,16 +44,23 @@ class Saved:
         return False
 
 
-class Training:
-    """One training of the script's. `number` counts from 1."""
+@dataclass
+class Record:
+    """Of one training. identity: which of the script's it is, see `identity`; "" in files of a version that went by the order alone."""
 
-    def __init__(self, number: int, path: Path, *, writes: bool) -> None:
-        self.number, self._path, self._writes = number, path, writes
-        self._known = _read(path)
+    identity: str
+    saved: list[Saved] = field(default_factory=list)
+
+
+class Training:
+    """One training of the script's. `number`: of its files."""
+
+    def __init__(self, number: int, path: Path, record: Record, *, writes: bool) -> None:
+        self.number, self._path, self._record, self._writes = number, path, record, writes
 
     def last(self) -> Saved | None:
         """What to go on from: the newest that is there as it was written."""
-        return next((each for each in reversed(self._known) if each.is_there), None)
+        return next((each for each in reversed(self._record.saved) if each.is_there), None)
 
     def note(self, path: Path, mark: Path, *, step: int, samples: int = 0, is_due: bool = False) -> None:
         """A checkpoint is there, whole. By the first worker; of a disk that takes nothing more only the script hears."""
@@ -60,8 +69,9 @@ class Training:
         with suppress(OSError):
             found = mark.stat()
             saved = Saved(str(path.absolute()), str(mark.absolute()), found.st_size, found.st_mtime_ns, step, samples, is_due)
-            self._known[:] = [*(each for each in self._known if each.mark != saved.mark), saved][-MOST_SAVED:]
-            text = json.dumps([asdict(each) for each in self._known]).encode()
+            known = [each for each in self._record.saved if each.mark != saved.mark]
+            self._record.saved = [*known, saved][-MOST_SAVED:]
+            text = json.dumps(asdict(self._record)).encode()
             durable.write(self._path, lambda file: file.write(text))
 
     def keep_last(self, folder: Path) -> None:
@@ -77,23 +87,49 @@ class Training:
 class Trainings:
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Of the run whose process this is, as its environment says."""
-        self._results = Path(environment["RESULT_DIR"])
+        self._environment = environment
+        self._folder = Path(environment["RESULT_DIR"]) / FOLDER
         self._writes = environment.get("RANK", "0") == "0"
-        self._begun = 0
+        self._records: dict[int, Record] | None = None
+        self._begun = Counter[str]()
+        self._last = 0
 
-    def begin(self) -> Training:
-        self._begun += 1
-        return Training(self._begun, self._results / FILE.format(self._begun), writes=self._writes)
+    def begin(self, identity: str) -> Training:
+        """The next one; all workers agree on its number."""
+        if self._records is None:
+            self._records = _read(self._folder)
+            self._last = max(self._records, default=0)
+        number = meeting.agreed(self._environment, f"training/{self._begun.total() + 1}", self._number(identity))
+        self._begun[identity] += 1
+        self._last = max(self._last, number)
+        record = Record(identity, self._records[number].saved if number in self._records else [])
+        return Training(number, self._folder / f"{number}.json", record, writes=self._writes)
+
+    def _number(self, identity: str) -> int:
+        """Of the one that was saved as this one; of several that cannot be told apart, in their order."""
+        records = self._records or {}
+        same = sorted(number for number, record in records.items() if record.identity == identity)
+        before, place = self._begun[identity], self._begun.total() + 1
+        if before < len(same):
+            return same[before]
+        return place if place in records and not records[place].identity else self._last + 1
 
 
-def _read(path: Path) -> list[Saved]:
-    """Nothing of a file that is not as it was written: then the training begins at its start."""
-    try:
-        found = [Saved(**each) for each in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError, RecursionError):
-        return []
-    kinds = {each.name: type(getattr(EXAMPLE, each.name)) for each in fields(Saved)}
-    return found if all(type(getattr(one, name)) is kind for one in found for name, kind in kinds.items()) else []
+def _read(folder: Path) -> dict[int, Record]:
+    """By number. Nothing of a file that is not as it was written: then the training begins at its start."""
+    found = dict[int, Record]()
+    for path in folder.glob("*.json"):
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            said = json.loads(path.read_bytes())
+            identity, saved = ("", said) if isinstance(said, list) else (said["identity"], said["saved"])
+            record = Record(identity, [Saved(**each) for each in saved])
+            if isinstance(identity, str) and all(_is_whole(each) for each in record.saved):
+                found[int(path.stem)] = record
+    return found
+
+
+def _is_whole(saved: Saved) -> bool:
+    return all(type(getattr(saved, each.name)) is type(getattr(EXAMPLE, each.name)) for each in fields(Saved))
 
 
 EXAMPLE = Saved("", "", 0, 0, 0)
