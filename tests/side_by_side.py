@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 WHOLE = ("tests/e2e/", "tests/attack/", "tests/architecture/")
 IN_A_BROWSER = "_browser.py"
+SHARED_STUDIO = "shared_studio"  # the mark of those of e2e that have runs in one studio, one after the other
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Scheduling(LoadFileScheduling):
-    """A file stays in one process, and of whole studios there is one at a time, beside the one that is attacked: together they are the
-    longest, and each waits more than it computes. So do those in a browser, which they share. What the tests of the architecture have
-    parsed they share.
+    """A file stays in one process. Of whole studios there are two at a time, beside the one that is attacked: the one that tests share, and
+    those that tests have of their own. Each waits more than it computes, and so do those in a browser, which they share. What the tests of
+    the architecture have parsed they share.
 
     Of a process that dies, the test that it was at has failed and others do the rest. xdist's own gives that test out again, and
     then waits for ever: for a process that got files without a test left in them, or just one, which it begins when the next is known.
@@ -21,6 +26,8 @@ class Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         whole = next((folder for folder in WHOLE if nodeid.startswith(folder)), None)
+        if whole and _shares_a_studio(file):
+            return SHARED_STUDIO
         return whole or (IN_A_BROWSER if file.endswith(IN_A_BROWSER) else file)
 
     def remove_node(self, node: WorkerController) -> str | None:
@@ -42,3 +49,9 @@ class Scheduling(LoadFileScheduling):
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
+
+
+@cache
+def _shares_a_studio(file: str) -> bool:
+    path = ROOT / file
+    return path.is_file() and f"mark.{SHARED_STUDIO}" in path.read_text()
