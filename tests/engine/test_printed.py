@@ -164,6 +164,31 @@ def test_tables_are_followed_and_read_again_when_a_column_is_added(tmp_path: Pat
     assert read(follower, 9.0) == []
 
 
+def test_a_table_that_is_written_anew_while_nobody_follows_it_is_read_anew(tmp_path: Path):
+    """Between two attempts of a run: from there on each line has other columns."""
+    table, before = tmp_path / "metrics.csv", EventFolders(tmp_path, {})
+    table.write_text("step,loss\n0,0.5\n1,0.25\n")
+    assert len(read(before, 0.0)) == 2
+    table.write_text("lr,step,loss\n0.1,0,0.5\n0.1,1,0.25\n0.1,2,0.125\n")
+    after = EventFolders(tmp_path, before.offsets, before.headers)
+    assert {name: value for _, name, step, value in read(after, 0.0) if step == 2} == {"lr": 0.1, "loss": 0.125}
+    table.write_text("lr,step,loss\n0.1,0,0.0625\n0.1,1,0.03125\n0.1,2,0.015625\n")
+    assert {(name, step): value for _, name, step, value in read(after, 5.0)}["loss", 2] == 0.015625, "no shorter, with the same header"
+
+
+def test_a_line_without_an_end_is_passed_over_once(tmp_path: Path):
+    table, follower = tmp_path / "metrics.csv", EventFolders(tmp_path, {})
+    table.write_text("step,loss\n0,0.5\n")
+    assert read(follower, 0.0) == [("train", "loss", 0, 0.5)]
+    for time in (3.0, 6.0):
+        with table.open("a") as file:
+            file.write("x" * 100_000)
+        assert read(follower, time) == []
+    with table.open("a") as file:
+        file.write("\n1,0.25\n")
+    assert read(follower, 9.0) == [("train", "loss", 1, 0.25)]
+
+
 def test_a_table_by_epochs_and_objects_by_lines_are_read(tmp_path: Path):
     (tmp_path / "results.csv").write_text("   epoch,   train/box_loss,  metrics/mAP50(B)\n   1,   1.5,   0.25\n")
     (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 1.5, "deep": {"a": 1}}\nnonsense\n[1]\n{"step": 4, "loss": 1}\n{"st')

@@ -9,109 +9,13 @@ import signal
 import pytest
 
 from tests.engine.gates import allow, noted
-from tests.engine.harness import ROOT, Run
+from tests.engine.harness import Run
+from tests.engine.trainer_scripts import FOLDS, LIGHTNING, LOGS, PACKAGES, TRANSFORMERS, TWO
 
-PACKAGES = ROOT / ".cache" / "trainers"
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not (PACKAGES / "transformers").is_dir(), reason="trainers are not installed: make setup-test"),
 ]
-# Each step waits until it is allowed, and is written down by the first worker; a training of 60 steps of one worker.
-BEGIN = f"""
-import json, os, signal, sys, time
-sys.path.append({str(PACKAGES)!r})
-import torch
-from pathlib import Path
-RESULTS, RANK = Path(os.environ["RESULT_DIR"]), os.environ.get("RANK", "0")
-
-def wait_for(step):
-    while int((RESULTS / "allowed").read_text()) < step:
-        (RESULTS / f"waits-{{step}}-{{os.getpid()}}").touch()
-        time.sleep(0.005)
-        if getattr(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), "is_told", False):
-            (RESULTS / f"told-{{os.getpid()}}").touch()
-
-def note(**said):
-    if RANK == "0":
-        with open(RESULTS / "noted", "a") as file:
-            print(json.dumps(said), file=file)
-
-torch.manual_seed(7)
-inputs = torch.randn(160, 8, generator=torch.Generator().manual_seed(1))
-targets = (inputs.sum(1) > 0).long()
-"""
-TRANSFORMERS = (
-    BEGIN
-    + """
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments, set_seed
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return len(inputs)
-    def __getitem__(self, index):
-        return {"input_ids": (inputs[index] > 0).long(), "labels": targets[index]}
-
-class Gate(TrainerCallback):
-    def on_step_begin(self, args, state, control, **_):
-        wait_for(state.global_step + 1)
-    def on_step_end(self, args, state, control, **_):
-        note(step=state.global_step, epoch=state.epoch, workers=args.world_size)
-    def on_prediction_step(self, *_, **__):
-        while (RESULTS / "held").exists():
-            time.sleep(0.005)
-    def on_evaluate(self, args, state, control, metrics, **_):
-        note(evaluated=state.global_step)
-
-MORE = json.loads(os.environ.get("MORE", "{}"))
-set_seed(7)
-sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=8, vocab_size=2)
-model = BertForSequenceClassification(BertConfig(**sizes))
-arguments = TrainingArguments("out", num_train_epochs=3, per_device_train_batch_size=8, learning_rate=1e-2, report_to=[], disable_tqdm=True,
-                              **{"save_strategy": "no", "eval_strategy": "epoch", **MORE})
-trainer = Trainer(model, arguments, train_dataset=Rows(), eval_dataset=Rows(), callbacks=[Gate()])
-trainer.train()
-note(end=trainer.state.global_step, weights=[p.double().sum().item() for p in trainer.model.parameters()])
-"""
-)
-LIGHTNING = (
-    BEGIN
-    + """
-import lightning
-from torch import nn
-
-class Net(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
-    def training_step(self, batch, index):
-        wait_for(self.trainer.global_step + 1)
-        x, y = batch
-        return nn.functional.cross_entropy(self.net(x), y)
-    def on_train_batch_end(self, *_):
-        note(step=self.trainer.global_step, epoch=self.trainer.current_epoch, workers=self.trainer.world_size)
-    def validation_step(self, batch, index):
-        x, y = batch
-        while (RESULTS / "held").exists() and index == HOLDS:
-            time.sleep(0.005)
-        self.log("val_loss", nn.functional.cross_entropy(self.net(x), y))
-    def on_validation_epoch_end(self):
-        if not self.trainer.sanity_checking:
-            note(evaluated=self.trainer.global_step)
-    def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), 1e-2)
-
-from lightning.pytorch.callbacks import EarlyStopping
-HOLDS = int(os.environ.get("HOLDS", -1))
-lightning.seed_everything(7)
-data = torch.utils.data.TensorDataset(inputs, targets)
-loader = torch.utils.data.DataLoader(data, 8, shuffle=True)
-trainer = lightning.Trainer(max_epochs=3, logger=False, enable_progress_bar=False, accelerator="cpu", enable_checkpointing=False,
-                            num_sanity_val_steps=0, callbacks=[EarlyStopping("val_loss", patience=9)])
-net = Net()
-trainer.fit(net, loader, torch.utils.data.DataLoader(data, 80))
-note(end=trainer.global_step, weights=[p.double().sum().item() for p in net.parameters()])
-"""
-)
 SCRIPTS = {"transformers": TRANSFORMERS, "lightning": LIGHTNING}
 
 
@@ -141,7 +45,7 @@ def begin(start):
 def ended_by_sigterm(run: Run, allowed: int) -> int:
     until_in_step(run, allowed)
     os.kill(run.pid, signal.SIGTERM)
-    until_told(run, 1)
+    run.until((run.result_dir / f"told-{run.pid}").exists, what=f"it is told to end\n{run.tail()}")
     allow(run, allowed)
     return run.wait()
 
@@ -283,20 +187,6 @@ def test_a_run_that_is_stopped_saves_what_it_has_and_says_that_it_was_stopped(be
     assert (run.result_dir / "checkpoint" / "transformers-1" / "checkpoint-13" / "trainer_state.json").is_file()
 
 
-TWO = (
-    TRANSFORMERS.partition("trainer = Trainer(")[0]
-    + """
-for fold in range(2):
-    set_seed(fold)
-    note(fold=fold)
-    model = BertForSequenceClassification(BertConfig(**sizes))
-    trainer = Trainer(model, arguments, train_dataset=Rows(), callbacks=[Gate()])
-    trainer.train()
-    note(end=trainer.state.global_step, weights=[p.double().sum().item() for p in trainer.model.parameters()])
-"""
-)
-
-
 def test_trainings_of_one_script_that_save_under_the_same_names_are_told_apart(begin):
     env = {"MORE": json.dumps({"save_strategy": "epoch", "eval_strategy": "no"})}
     straight = begin(TWO, 60, elastic=False, max_slots=1, env=env)
@@ -315,22 +205,6 @@ def test_trainings_of_one_script_that_save_under_the_same_names_are_told_apart(b
     assert noted(run, "weights")[-2:] == noted(straight, "weights")
 
 
-FOLDS = (
-    TRANSFORMERS.replace("num_train_epochs=3", "num_train_epochs=1").partition("trainer = Trainer(")[0]
-    + """
-for fold in range(3):
-    if (RESULTS / f"fold-{fold}").exists():
-        continue
-    set_seed(fold)
-    model = BertForSequenceClassification(BertConfig(**sizes))
-    trainer = Trainer(model, arguments, train_dataset=Rows(), callbacks=[Gate()])
-    trainer.train()
-    note(fold=fold, weights=[p.double().sum().item() for p in trainer.model.parameters()])
-    (RESULTS / f"fold-{fold}").touch()
-"""
-)
-
-
 def test_a_script_that_leaves_out_the_folds_that_are_done_gets_the_rest(begin):
     env = {"MORE": json.dumps({"save_strategy": "epoch", "eval_strategy": "no"})}
     straight = begin(FOLDS, 60, elastic=False, max_slots=1, env=env)
@@ -346,3 +220,29 @@ def test_a_script_that_leaves_out_the_folds_that_are_done_gets_the_rest(begin):
     assert run.wait() == 0, run.tail()
     assert noted(run, "fold") == noted(straight, "fold") == [0, 1, 2]
     assert noted(run, "weights") == noted(straight, "weights")
+
+
+def curves(run: Run) -> set[tuple[str, int, str, float]]:
+    """A table that gets another column is read anew."""
+    return {(each.group, each.step, name, value) for each in run.events("logged") for name, value in each.metrics.items()}
+
+
+@pytest.mark.parametrize("logger", ["CSVLogger", "TensorBoardLogger"])
+def test_a_training_of_lightnings_goes_on_writing_where_it_wrote_and_knows_what_was_best(begin, logger):
+    straight, run = (begin(LOGS, steps, elastic=False, max_slots=1, env={"LOGGER": logger}) for steps in (60, 9))
+    straight.members(0)
+    run.members(0)
+    for step, allowed in ((10, 25), (26, 60)):
+        assert ended_by_sigterm(run, step) == -signal.SIGTERM, run.tail()
+        allow(run, allowed)
+        run.again()
+        run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert straight.wait() == 0, straight.tail()
+    assert [noted(run, key) for key in ("best", "score")] == [["lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt"], [20]]
+    assert [noted(run, key) for key in ("best", "score")] == [noted(straight, key) for key in ("best", "score")]
+    assert curves(run) == curves(straight)
+    assert {name for _, _, name, _ in curves(run)} - {"epoch"} == {"val_loss", "train_loss", "lr-AdamW"}
+    if logger == "CSVLogger":
+        table = "lightning_logs/version_0/metrics.csv"
+        assert (run.result_dir / table).read_text() == (straight.result_dir / table).read_text()

@@ -4,6 +4,7 @@ is said once, on the standard error."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -49,16 +50,18 @@ class NewEvents:
 
 
 class EventFolders:
-    """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it, and `has_figures`:
-    whether there were figures in any."""
+    """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it, `headers`: which
+    header each table had, and `has_figures`: whether there were figures in any."""
 
-    def __init__(self, root: Path, offsets: Mapping[str, int], *, has_figures: bool = False) -> None:
+    def __init__(
+        self, root: Path, offsets: Mapping[str, int], headers: Mapping[str, str] | None = None, *, has_figures: bool = False
+    ) -> None:
         self._root = root
-        self.offsets, self.has_figures = dict(offsets), has_figures
+        self.offsets, self.headers, self.has_figures = dict(offsets), dict(headers or {}), has_figures
         self._of_before = frozenset(offsets)
+        self._within = frozenset[str]()  # a line that is longer than what is looked at together
         self._owners: dict[tuple[str, str], Path] = {}
         self._told: set[tuple[str, str]] = set()
-        self._headers: dict[str, bytes] = {}
         self._scan_at = 0.0
 
     def read(self, *, now: float, all_of_it: bool) -> NewEvents:
@@ -123,17 +126,24 @@ class EventFolders:
             print(f"{path} {what}", file=sys.stderr)  # noqa: T201 - the driver's log
 
     def _of_table(self, path: str, data: bytes, offset: int) -> Chunk | None:
-        """A table that is shorter than it was, or has another header, was written anew from its first line on: some loggers do so when a
-        column is added."""
+        """A table that is shorter than it was, has another header, or another line there, was written anew from its first line on: some
+        loggers do so when a column is added."""
         header = b""
         if path.endswith(".csv"):
             header = scalar_tables.header_of(read_piece(self._root / path, 0, most=scalar_tables.MOST_HEADER_BYTES))
             if not header:
                 return None
-        if self._headers.setdefault(path, header) != header or (offset and not data and _size(self._root / path) < offset):
-            self._headers[path], offset = header, 0
+        mark = hashlib.blake2b(header, digest_size=8).hexdigest()
+        is_there = path in self._within or not offset or read_piece(self._root / path, offset - 1, most=1) == b"\n"
+        if self.headers.setdefault(path, mark) != mark or not is_there:
+            self.headers[path], offset = mark, 0
             data = read_piece(self._root / path, 0, most=MOST_BYTES)
-        return scalar_tables.read(path, header, data, offset) if data else None
+        if not data:
+            return None
+        chunk = scalar_tables.read(path, header, data, offset)
+        ends_line = data[: chunk.offset - offset].endswith(b"\n")
+        self._within = self._within - {path} if ends_line else self._within | {path}
+        return chunk
 
     def _add_chunk(self, path: str, chunk: Chunk, found: NewEvents) -> None:
         folder = Path(path).parent

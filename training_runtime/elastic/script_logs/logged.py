@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,18 @@ MOST_HELD = 10_000  # figures that are held back meanwhile
 _NUMBERS = (2, 3)  # the types of values that are numbers
 
 
+@dataclass(frozen=True)
+class _ReadPositions:
+    """Up to where all was read: offsets in the file, and in event files and in logs by path; which header each table had then; has_figures:
+    event files had some."""
+
+    offset: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    printed: dict[str, int] = field(default_factory=dict)
+    has_figures: bool = False
+
+
 class ScriptMetrics:
     """Follows the file in `folder`, and event files anywhere below `result_dir`; there it is kept how far all was read. One thread at a
     time calls its methods, but for `figures` and `note`, which any may call."""
@@ -50,10 +63,11 @@ class ScriptMetrics:
         self._lock = threading.Lock()  # over the two that `figures` changes too
         self._sent = False  # something was, by `figures` or `note`
         self._has_figures = False  # by `figures`
-        self._offset, offsets, printed, has_figures = self._recall()
-        self._events = EventFolders(result_dir, offsets, has_figures=has_figures)
+        place = self._recall()
+        self._offset = place.offset
+        self._events = EventFolders(result_dir, place.events, place.headers, has_figures=place.has_figures)
         self._media = MediaList(result_dir)
-        self._printed, self._printed_until = PrintedFigures(result_dir, printed), printed
+        self._printed, self._printed_until = PrintedFigures(result_dir, place.printed), place.printed
         self._held: list[Figure] = []
         self._held_since = float("-inf")
         self._measured = self._place.with_name(MEASURED).exists()  # a driver after the first knows before the script has come so far
@@ -109,17 +123,23 @@ class ScriptMetrics:
         with suppress(OSError):  # then some is told again
             self._place.parent.mkdir(exist_ok=True)
             beside = self._place.with_name(f"{self._place.name}.new")
-            kept = {FILE_NAME: self._offset, "events": self._events.offsets, "printed": self._printed_until}
+            kept = {
+                FILE_NAME: self._offset,
+                "events": self._events.offsets,
+                "printed": self._printed_until,
+                "headers": self._events.headers,
+            }
             beside.write_text(json.dumps({**kept, "has_figures": self._events.has_figures}))
             beside.replace(self._place)
 
-    def _recall(self) -> tuple[int, dict[str, int], dict[str, int], bool]:
-        """Offsets in the file; in event files and in logs by path; whether event files had figures."""
+    def _recall(self) -> _ReadPositions:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             kept = json.loads(self._place.read_text())
             events = _offsets(kept["events"])
-            return max(0, int(kept[FILE_NAME])), events, _offsets(kept.get("printed", {})), bool(kept.get("has_figures", events))
-        return 0, {}, {}, False
+            headers = {str(path): str(header) for path, header in kept.get("headers", {}).items()}
+            has_figures = bool(kept.get("has_figures", events))
+            return _ReadPositions(max(0, int(kept[FILE_NAME])), events, headers, _offsets(kept.get("printed", {})), has_figures)
+        return _ReadPositions()
 
     def _take_events(self, *, all_of_it: bool) -> bool:
         found = self._events.read(now=self._looked, all_of_it=all_of_it)

@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic.trainers import continuing
+from training_runtime.elastic.trainers import continuing, lightning_places
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
 from training_runtime.elastic.trainers.trainings import Saved, Training
@@ -28,7 +29,37 @@ COMPOSED = "_HandlersCompose"
 COLLECTIVE = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")  # whose workers hold a part of the model each
 SAVED = "checkpoint/lightning-{}"  # in RESULT_DIR: where it was told to end
 
-_running: dict[int, Training] = {}  # by the id of the trainer
+
+@dataclass
+class _Followed:
+    """A training that goes on. is_between: two batches, where Lightning itself saves nothing."""
+
+    training: Training
+    interruption: Interruption
+    last: Saved | None
+    is_between: bool = False
+
+    def note(self, trainer: Any, path: Path) -> None:
+        places = lightning_places.of(trainer) | {"is_between": self.is_between}
+        self.training.note(path, path, step=trainer.global_step, samples=trainer.world_size, places=places)
+
+    def stop_if_told(self, trainer: Any) -> None:
+        if not self.interruption.is_due():
+            return
+        is_whole = not any(each.__name__ in COLLECTIVE for each in type(trainer.strategy).__mro__)
+        if is_whole and not trainer.sanity_checking:
+            path = Path(os.environ["RESULT_DIR"], SAVED.format(self.training.number), f"step-{trainer.global_step}.ckpt")
+            try:
+                trainer.save_checkpoint(str(path))  # which notes it
+            except Exception as error:  # of the disk, say; what was saved before is there
+                say(f"Told to end, and nothing could be saved: {type(error).__name__}: {error}")
+            else:
+                self.training.keep_last(path.parent)
+                say(f"Told to end: saved {path} (step {trainer.global_step}), to go on from.")
+        self.interruption.leave()
+
+
+_running: dict[int, _Followed] = {}  # by the id of the trainer
 
 
 def change(module: ModuleType) -> None:
@@ -53,15 +84,17 @@ def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
                 call.arguments["weights_only"] = False  # this run has written it, with what its script keeps in there
         with continuing.interruption(training) as interruption, tempfile.TemporaryDirectory() as folder:
             if last is not None:
+                lightning_places.go_on(self, last.places)
                 call.arguments["ckpt_path"] = _fitted(self, last, Path(folder))
-            hears = _callback(callback, training, interruption)
-            self.callbacks.append(hears)
-            _running[id(self)] = training
+            followed = _Followed(training, interruption, last)
+            before, behind = _first(callback, followed), _last(callback, followed)
+            self.callbacks[:] = [before, *self.callbacks, behind]
+            _running[id(self)] = followed
             try:
                 return fit(*call.args, **call.kwargs)
             finally:
                 del _running[id(self)]
-                self.callbacks.remove(hears)
+                self.callbacks[:] = [each for each in self.callbacks if each not in (before, behind)]
 
     return continued
 
@@ -70,53 +103,51 @@ def _noted(save: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(save)
     def noted(self: Any, filepath: Any, weights_only: Any = None, *args: Any, **kwargs: Any) -> Any:
         done = save(self, filepath, weights_only, *args, **kwargs)
-        training, path = _running.get(id(self)), Path(str(filepath))
-        if training is not None and not weights_only and path.is_file():
-            training.note(path, path, step=self.global_step, samples=self.world_size)
+        followed, path = _running.get(id(self)), Path(str(filepath))
+        if followed is not None and not weights_only and path.is_file():
+            followed.note(self, path)
         return done
 
     return noted
 
 
-def _callback(base: type, training: Training, interruption: Interruption) -> Any:
-    """Of this training. All workers have it and save at the same step: Lightning has them meet there."""
+def _first(base: type, followed: _Followed) -> Any:
+    """Before those of the script, which hear of the next batch when it is done. All workers have it and save at the same step: Lightning has
+    them meet there."""
+    places = followed.last.places if followed.last is not None else {}
 
-    def stop(trainer: Any) -> None:
-        is_whole = not any(each.__name__ in COLLECTIVE for each in type(trainer.strategy).__mro__)
-        if is_whole and not trainer.sanity_checking:
-            path = Path(os.environ["RESULT_DIR"], SAVED.format(training.number), f"step-{trainer.global_step}.ckpt")
-            try:
-                trainer.save_checkpoint(str(path))  # which notes it
-            except Exception as error:  # of the disk, say; what was saved before is there
-                say(f"Told to end, and nothing could be saved: {type(error).__name__}: {error}")
-            else:
-                training.keep_last(path.parent)
-                say(f"Told to end: saved {path} (step {trainer.global_step}), to go on from.")
-        interruption.leave()
+    class First(base):  # type: ignore[misc]
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if places.pop("is_between", False):
+                trainer.fit_loop.epoch_loop._batches_that_stepped = places["logged"]  # Lightning counts the batch before once more
+            followed.is_between = True
+            followed.stop_if_told(trainer)
+            followed.is_between = False
 
-    class Hears(base):  # type: ignore[misc]
+    return First()
+
+
+def _last(base: type, followed: _Followed) -> Any:
+    """Behind those of the script: what belongs to a batch has been done."""
+    interruption = followed.interruption
+
+    class Last(base):  # type: ignore[misc]
         def on_train_start(self, *_: Any) -> None:
             interruption.listen(_is_lightnings)  # which has the workers meet in a handler of signals
 
         on_sanity_check_start = on_train_start
 
-        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:  # when all that belongs to the batch before has been done
-            if interruption.is_due():
-                stop(trainer)
-
         def on_train_end(self, trainer: Any, *_: Any) -> None:
-            if interruption.is_due():
-                stop(trainer)
+            followed.stop_if_told(trainer)
 
         def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
-            if interruption.is_due():
-                stop(trainer)
+            followed.stop_if_told(trainer)
 
         def on_save_checkpoint(self, trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
             if interruption.is_told and trainer.validating:
                 _begin_validation_again(checkpoint)
 
-    return Hears()
+    return Last()
 
 
 def _begin_validation_again(checkpoint: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from training_runtime.elastic.state import durable
 from training_runtime.elastic.trainers import meeting
@@ -26,7 +27,7 @@ MOST_SAVED = 20  # of one training; libraries delete the older ones
 class Saved:
     """A checkpoint. path: its file or folder; mark: the file that is written last, with its size and time, by which another one in its
     place is told from it; step: of the training; samples: of such a step, by all workers, or the number of these where nothing is known
-    of their batches; is_due: the evaluation at that step was left out."""
+    of their batches; is_due: the evaluation at that step was left out; places: where else the training writes, as its trainer has it."""
 
     path: str
     mark: str
@@ -35,6 +36,7 @@ class Saved:
     step: int
     samples: int = 0
     is_due: bool = False
+    places: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_there(self) -> bool:
@@ -62,13 +64,13 @@ class Training:
         """What to go on from: the newest that is there as it was written."""
         return next((each for each in reversed(self._record.saved) if each.is_there), None)
 
-    def note(self, path: Path, mark: Path, *, step: int, samples: int = 0, is_due: bool = False) -> None:
+    def note(self, path: Path, mark: Path, *, step: int, places: dict[str, Any] | None = None, samples: int = 0, is_due: bool = False) -> None:
         """A checkpoint is there, whole. By the first worker; of a disk that takes nothing more only the script hears."""
         if not self._writes:
             return
         with suppress(OSError):
             found = mark.stat()
-            saved = Saved(str(path.absolute()), str(mark.absolute()), found.st_size, found.st_mtime_ns, step, samples, is_due)
+            saved = Saved(str(path.absolute()), str(mark.absolute()), found.st_size, found.st_mtime_ns, step, samples, is_due, places or {})
             known = [each for each in self._record.saved if each.mark != saved.mark]
             self._record.saved = [*known, saved][-MOST_SAVED:]
             text = json.dumps(asdict(self._record)).encode()
