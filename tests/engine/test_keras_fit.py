@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 
 import pytest
 
-from tests.engine.gates import allow, noted
+from tests.engine.gates import allow, move, noted
 from tests.engine.harness import Run
 from tests.engine.keras_scripts import FOLDS, OWN, SCRIPT, TWO
 
@@ -72,6 +72,14 @@ def test_a_fit_that_is_displaced_goes_on_to_the_same_weights(begin, kind, backen
         pytest.skip("it is TensorFlow's")
     straight, run = begin(SCRIPT, 1000, kind=kind, backend=backend), begin(SCRIPT, 12, kind=kind, backend=backend)
     tell_in_step(run, 13)
+    go_on(run)
+    assert_as(run, straight)
+
+
+def test_a_fit_goes_on_on_a_machine_where_its_results_have_another_path(begin, tmp_path):
+    straight, run = begin(SCRIPT, 1000), begin(SCRIPT, 12)
+    tell_in_step(run, 13)
+    move(run, tmp_path / "elsewhere")
     go_on(run)
     assert_as(run, straight)
 

@@ -45,7 +45,8 @@ callbacks = [ModelCheckpoint(), object(), ModelCheckpoint("other")]
 lightning_places.go_on(trainer(*again, callbacks=callbacks), places)
 for logger in (again[0], again[2]):
     log(logger, 6)
-print(json.dumps({"places": places, "versions": [each.version for each in again[:3]], "folders": [callbacks[0].dirpath, callbacks[2].dirpath]}))
+found = {"versions": [each.version for each in again[:3]], "folders": [callbacks[0].dirpath, callbacks[2].dirpath]}
+print(json.dumps({"places": places, **found}))
 """
 
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.engine.gates import allow, noted
+from tests.engine.gates import allow, move, noted
 from tests.engine.harness import Run
 from tests.engine.trainer_scripts import FOLDS, LIGHTNING, LOGS, PACKAGES, TRANSFORMERS, TWO
 
@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not (PACKAGES / "transformers").is_dir(), reason="trainers are not installed: make setup-test"),
 ]
+BEST = "note(best=os.path.relpath(trainer.state.best_model_checkpoint, RESULTS), end="
 SCRIPTS = {"transformers": TRANSFORMERS, "lightning": LIGHTNING}
 
 
@@ -246,3 +247,23 @@ def test_a_training_of_lightnings_goes_on_writing_where_it_wrote_and_knows_what_
     if logger == "CSVLogger":
         table = "lightning_logs/version_0/metrics.csv"
         assert (run.result_dir / table).read_text() == (straight.result_dir / table).read_text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_run_that_goes_on_on_another_machine_finds_what_it_has_saved(begin, name, tmp_path):
+    """Where its results have another path, as a machine's home has: also what the libraries wrote of the best models."""
+    script = LOGS if name == "lightning" else TRANSFORMERS.replace('"out"', 'str(RESULTS / "out")').replace("note(end=", BEST)
+    best = {"save_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+    run = begin(script, 25, elastic=False, max_slots=1, env={"LOGGER": "CSVLogger", "MORE": json.dumps(best)})
+    run.members(0)
+    assert ended_by_sigterm(run, 26) == -signal.SIGTERM, run.tail()
+    move(run, tmp_path / "elsewhere")
+    allow(run, 60)
+    run.again()
+    run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert noted(run, "step") == list(range(1, 61))
+    found = {"lightning": "lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt", "transformers": "out/checkpoint-20"}
+    assert noted(run, "best") == [found[name]]
+    assert (run.result_dir / found[name]).exists()
+    assert "Could not locate the best model" not in run.log.read_text()

@@ -14,7 +14,7 @@ from torch.distributed import TCPStore
 
 from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.interruption import TOLD_TO_END, Interruption
-from training_runtime.elastic.trainers.trainings import FOLDER, MOST_SAVED, Training, Trainings
+from training_runtime.elastic.trainers.trainings import FOLDER, MOST_SAVED, Training, Trainings, moved
 
 
 def begun(results: Path, rank: str = "0") -> Training:
@@ -69,6 +69,22 @@ def test_a_process_that_leaves_out_what_was_done_finds_what_belongs_to_the_rest(
     steps = [(training.number, getattr(training.last(), "step", None)) for training in map(again.begin, ("fold 2", "fold 3", "fold 1"))]
     assert steps == [(3, 3), (4, None), (2, 2)], "and what is new has a number of its own"
     assert Trainings({"RESULT_DIR": str(tmp_path)}).begin("fold 3").last() is None
+
+
+def test_what_lies_below_the_results_is_found_where_these_are(tmp_path: Path) -> None:
+    before, now = tmp_path / "a", tmp_path / "b"
+    for path in (before / "out" / "1", tmp_path / "elsewhere"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("step")
+        places = {"folders": [f"{before}/models", f"{before}-too", "models"], "logged": 3}
+        begun(before).note(path, path, step=1, places=places)
+        before.rename(now)
+        last = begun(now).last()
+        assert last is not None
+        assert last.path == (str(now / "out" / "1") if path.name == "1" else str(path))
+        assert last.places == {"folders": [f"{now}/models", f"{before}-too", "models"], "logged": 3}
+        assert moved({f"{before}/x": (str(before), 1.5)}, last, {"RESULT_DIR": str(now)}) == {f"{now}/x": (str(now), 1.5)}
+        now.rename(before)
 
 
 def test_what_an_older_version_has_saved_is_found_by_its_order(tmp_path: Path) -> None:

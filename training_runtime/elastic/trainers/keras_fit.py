@@ -19,7 +19,7 @@ from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
 from training_runtime.elastic.trainers.keras_data import FollowedData, Position
 from training_runtime.elastic.trainers.keras_state import FitState, set_values, values_of, variables_of
-from training_runtime.elastic.trainers.trainings import Training
+from training_runtime.elastic.trainers.trainings import Training, moved
 
 FLIPPED = "min_delta"  # whose sign Keras turns when a callback is told its first figures
 BARS = "ProgbarLogger"
@@ -99,6 +99,7 @@ class FollowedFit:
         if state.fit != self._fit:
             say(f"This training is another than that of {saved.path}, and begins at its start.")
             return
+        state.callbacks = moved(state.callbacks, saved, os.environ)
         self._resumed, self._path = state, saved.path
         tables = [each for each in callbacks.callbacks if any(kind.__name__ == "CSVLogger" for kind in type(each).__mro__)]
         self._tables = [each for each in tables if not each.append and keras_state.continue_table(each, state.epoch)]

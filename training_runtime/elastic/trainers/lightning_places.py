@@ -31,20 +31,16 @@ def of(trainer: Any) -> dict[str, Any]:
 
 def go_on(trainer: Any, places: dict[str, Any]) -> None:
     """Before the training: in these, as far as its loggers and callbacks are the ones that there were."""
-    try:
-        _go_on(trainer, places)
-    except Exception as error:  # of a table that somebody has changed, say
-        say(f"Where this training wrote its figures could not be gone on with: {type(error).__name__}: {error}")
-
-
-def _go_on(trainer: Any, places: dict[str, Any]) -> None:
+    for callback, folder in zip(_saving(trainer), places.get("folders", ()), strict=False):
+        callback.dirpath = callback.dirpath or folder or None
     for logger, version in zip(trainer.loggers, places.get("versions", ()), strict=False):
         if version is not None and _is(logger, *COUNTED) and logger._version is None:
             logger._version = version
         if _is(logger, TABLE) and logger._experiment is None:
-            _go_on_with_table(logger, places["logged"])
-    for callback, folder in zip(_saving(trainer), places.get("folders", ()), strict=False):
-        callback.dirpath = callback.dirpath or folder or None
+            try:
+                _go_on_with_table(logger, places["logged"])
+            except Exception as error:  # of a table that somebody has changed, say
+                say(f"The table in {logger.log_dir} could not be gone on with: {type(error).__name__}: {error}")
 
 
 def _saving(trainer: Any) -> list[Any]:
@@ -64,7 +60,7 @@ def _go_on_with_table(logger: Any, step: int) -> None:
     """Its rows up to this step stay, and its columns."""
     path = Path(logger.log_dir, "metrics.csv")
     kind = next(each for each in type(logger).__mro__ if each.__name__ == TABLE)
-    writer = getattr(sys.modules[kind.__module__], "ExperimentWriter", None)
+    writer: Any = getattr(sys.modules[kind.__module__], "ExperimentWriter", None)
     if not path.is_file() or not hasattr(writer, "_record_new_keys"):  # of an older Lightning, which has all rows in memory
         return
     table = csv.DictReader(io.StringIO(path.read_text()))

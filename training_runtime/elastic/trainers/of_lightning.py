@@ -23,7 +23,7 @@ import torch
 from training_runtime.elastic.trainers import continuing, lightning_places
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
-from training_runtime.elastic.trainers.trainings import Saved, Training
+from training_runtime.elastic.trainers.trainings import Saved, Training, is_moved, moved
 
 COMPOSED = "_HandlersCompose"
 COLLECTIVE = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")  # whose workers hold a part of the model each
@@ -112,7 +112,7 @@ def _noted(save: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _first(base: type, followed: _Followed) -> Any:
-    """Before those of the script, which hear of the next batch when it is done. All workers have it and save at the same step: Lightning has
+    """Before those of the script, which have not heard of the next batch then. All workers have it and save at the same step: Lightning has
     them meet there."""
     places = followed.last.places if followed.last is not None else {}
 
@@ -160,16 +160,18 @@ def _begin_validation_again(checkpoint: dict[str, Any]) -> None:
 
 
 def _fitted(trainer: Any, saved: Saved, folder: Path) -> str:
-    """The checkpoint for as many workers as there are: itself, or a copy in `folder` in which an epoch's batches are counted anew."""
-    if not saved.samples or saved.samples == trainer.world_size:
+    """The checkpoint for as many workers as there are, where the run is: itself, or a copy in `folder` in which an epoch's batches are
+    counted anew, and callbacks have the paths that there are."""
+    is_counted_anew = saved.samples not in (0, trainer.world_size)
+    if not is_counted_anew and not is_moved(saved, os.environ):
         return saved.path
     kept = torch.load(saved.path, map_location="cpu", weights_only=False)
-    try:
-        counts = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
-        done = round(counts["completed"] * saved.samples / trainer.world_size)
-    except (KeyError, TypeError):
-        return saved.path
-    counts |= dict.fromkeys(counts, done)
+    with suppress(KeyError):
+        kept["callbacks"] = moved(kept["callbacks"], saved, os.environ)
+    if is_counted_anew:
+        with suppress(KeyError, TypeError):
+            counts = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
+            counts |= dict.fromkeys(counts, round(counts["completed"] * saved.samples / trainer.world_size))
     copy = folder / Path(saved.path).name
     torch.save(kept, copy)
     return str(copy)

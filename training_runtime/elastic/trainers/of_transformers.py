@@ -23,7 +23,7 @@ import torch
 from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
-from training_runtime.elastic.trainers.trainings import Saved, Training
+from training_runtime.elastic.trainers.trainings import Saved, Training, is_moved, moved
 
 STATE = "trainer_state.json"  # written last
 SCHEDULER = "scheduler.pt"
@@ -139,24 +139,34 @@ def _save(trainer: Any, folder: str) -> None:
 
 
 def _fitted(trainer: Any, saved: Saved, folder: Path) -> str:
-    """The checkpoint for as many workers as there are: itself, or a copy in `folder` whose steps are counted anew."""
-    samples = _samples(trainer)
-    if not saved.samples or saved.samples == samples or trainer.args.max_steps > 0:
-        return saved.path
-    try:
-        batches = len(trainer.get_train_dataloader())
-    except TypeError:  # it has no length
-        return saved.path
+    """The checkpoint for as many workers as there are, where the run is: itself, or a copy in `folder` whose steps are counted anew, with
+    the paths that there are."""
     state = json.loads(Path(saved.path, STATE).read_bytes())
-    step = round(state["epoch"] * max(math.ceil(batches / trainer.args.gradient_accumulation_steps), 1))
+    step = _step_now(trainer, saved, state)
+    if step == state["global_step"] and not is_moved(saved, os.environ):
+        return saved.path
     copy = folder / f"checkpoint-{step}"
     copy.mkdir()
     for each in Path(saved.path).iterdir():
         if each.name not in (STATE, SCHEDULER):
             (copy / each.name).symlink_to(each.resolve())
-    (copy / STATE).write_text(json.dumps(state | {"global_step": step}))
+    (copy / STATE).write_text(json.dumps(moved(state, saved, os.environ) | {"global_step": step}))
     if (scheduler := Path(saved.path, SCHEDULER)).is_file():
         kept = torch.load(scheduler, weights_only=True)
-        torch.save({**kept, "last_epoch": step, "_step_count": step + 1} if "last_epoch" in kept else kept, copy / SCHEDULER)
-    say(f"A step has {samples} samples now, and had {saved.samples}: step {saved.step} of then is step {step}.")
+        is_counted = step != state["global_step"] and "last_epoch" in kept
+        torch.save({**kept, "last_epoch": step, "_step_count": step + 1} if is_counted else kept, copy / SCHEDULER)
     return str(copy)
+
+
+def _step_now(trainer: Any, saved: Saved, state: dict[str, Any]) -> int:
+    """Of a training of so many epochs, by what is a step of these workers."""
+    samples, before = _samples(trainer), int(state["global_step"])
+    if saved.samples in (0, samples) or trainer.args.max_steps > 0:
+        return before
+    try:
+        batches = len(trainer.get_train_dataloader())
+    except TypeError:  # it has no length
+        return before
+    step: int = round(float(state["epoch"]) * max(math.ceil(batches / trainer.args.gradient_accumulation_steps), 1))
+    say(f"A step has {samples} samples now, and had {saved.samples}: step {saved.step} of then is step {step}.")
+    return step

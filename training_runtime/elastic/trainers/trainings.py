@@ -2,17 +2,19 @@
 where it was.
 
 The files lie in the run's results, which its script may write to, and are believed by nobody else. All workers of a start read what those
-before them have left as they begin their first training; the first of them writes, when all have begun it.
+before them have left as they begin their first training; the first of them writes, when all have begun it. On another machine the results
+may lie elsewhere: what is below them is found there, and so are the paths that a library has written into its checkpoints, by `moved`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ MOST_SAVED = 20  # of one training; libraries delete the older ones
 class Saved:
     """A checkpoint. path: its file or folder; mark: the file that is written last, with its size and time, by which another one in its
     place is told from it; step: of the training; samples: of such a step, by all workers, or the number of these where nothing is known
-    of their batches; is_due: the evaluation at that step was left out; places: where else the training writes, as its trainer has it."""
+    of their batches; is_due: the evaluation at that step was left out; places: where else the training writes, as its trainer has it; root:
+    RESULT_DIR then, "" where an older version did not say."""
 
     path: str
     mark: str
@@ -37,6 +40,7 @@ class Saved:
     samples: int = 0
     is_due: bool = False
     places: dict[str, Any] = field(default_factory=dict)
+    root: str = ""
 
     @property
     def is_there(self) -> bool:
@@ -55,26 +59,29 @@ class Record:
 
 
 class Training:
-    """One training of the script's. `number`: of its files."""
+    """One training of the script's. `number`: of its files; `results`: RESULT_DIR."""
 
-    def __init__(self, number: int, path: Path, record: Record, *, writes: bool) -> None:
-        self.number, self._path, self._record, self._writes = number, path, record, writes
+    def __init__(self, number: int, results: Path, record: Record, *, writes: bool) -> None:
+        self.number, self._results, self._record, self._writes = number, results, record, writes
 
     def last(self) -> Saved | None:
         """What to go on from: the newest that is there as it was written."""
         return next((each for each in reversed(self._record.saved) if each.is_there), None)
 
-    def note(self, path: Path, mark: Path, *, step: int, places: dict[str, Any] | None = None, samples: int = 0, is_due: bool = False) -> None:
+    def note(
+        self, path: Path, mark: Path, *, step: int, places: dict[str, Any] | None = None, samples: int = 0, is_due: bool = False
+    ) -> None:
         """A checkpoint is there, whole. By the first worker; of a disk that takes nothing more only the script hears."""
         if not self._writes:
             return
         with suppress(OSError):
             found = mark.stat()
-            saved = Saved(str(path.absolute()), str(mark.absolute()), found.st_size, found.st_mtime_ns, step, samples, is_due, places or {})
+            names, places, root = (str(path.absolute()), str(mark.absolute())), places or {}, str(self._results.absolute())
+            saved = Saved(*names, found.st_size, found.st_mtime_ns, step, samples, is_due, places, root)
             known = [each for each in self._record.saved if each.mark != saved.mark]
             self._record.saved = [*known, saved][-MOST_SAVED:]
             text = json.dumps(asdict(self._record)).encode()
-            durable.write(self._path, lambda file: file.write(text))
+            durable.write(self._results / FOLDER / f"{self.number}.json", lambda file: file.write(text))
 
     def keep_last(self, folder: Path) -> None:
         """Of what is in this folder, which is ours, only what `last` is."""
@@ -90,7 +97,7 @@ class Trainings:
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Of the run whose process this is, as its environment says."""
         self._environment = environment
-        self._folder = Path(environment["RESULT_DIR"]) / FOLDER
+        self._results = Path(environment["RESULT_DIR"])
         self._writes = environment.get("RANK", "0") == "0"
         self._records: dict[int, Record] | None = None
         self._begun = Counter[str]()
@@ -99,13 +106,13 @@ class Trainings:
     def begin(self, identity: str) -> Training:
         """The next one; all workers agree on its number."""
         if self._records is None:
-            self._records = _read(self._folder)
+            self._records = _read(self._results)
             self._last = max(self._records, default=0)
         number = meeting.agreed(self._environment, f"training/{self._begun.total() + 1}", self._number(identity))
         self._begun[identity] += 1
         self._last = max(self._last, number)
         record = Record(identity, self._records[number].saved if number in self._records else [])
-        return Training(number, self._folder / f"{number}.json", record, writes=self._writes)
+        return Training(number, self._results, record, writes=self._writes)
 
     def _number(self, identity: str) -> int:
         """Of the one that was saved as this one; of several that cannot be told apart, in their order."""
@@ -117,17 +124,47 @@ class Trainings:
         return place if place in records and not records[place].identity else self._last + 1
 
 
-def _read(folder: Path) -> dict[int, Record]:
+def moved(value: Any, saved: Saved, environment: Mapping[str, str]) -> Any:
+    """What was saved with it, where paths below RESULT_DIR are those of this machine."""
+    return _moved(value, saved.root, _root(environment)) if is_moved(saved, environment) else value
+
+
+def is_moved(saved: Saved, environment: Mapping[str, str]) -> bool:
+    return saved.root not in ("", _root(environment))
+
+
+def _root(environment: Mapping[str, str]) -> str:
+    return str(Path(environment["RESULT_DIR"]).absolute())
+
+
+def _moved(value: Any, before: str, now: str) -> Any:
+    if isinstance(value, str):
+        return now + value.removeprefix(before) if value == before or value.startswith(before + os.sep) else value
+    if isinstance(value, dict):
+        return {_moved(key, before, now): _moved(each, before, now) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_moved(each, before, now) for each in value)
+    return value
+
+
+def _read(results: Path) -> dict[int, Record]:
     """By number. Nothing of a file that is not as it was written: then the training begins at its start."""
     found = dict[int, Record]()
-    for path in folder.glob("*.json"):
+    for path in (results / FOLDER).glob("*.json"):
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             said = json.loads(path.read_bytes())
             identity, saved = ("", said) if isinstance(said, list) else (said["identity"], said["saved"])
             record = Record(identity, [Saved(**each) for each in saved])
             if isinstance(identity, str) and all(_is_whole(each) for each in record.saved):
+                record.saved = [_here(each, results) for each in record.saved]
                 found[int(path.stem)] = record
     return found
+
+
+def _here(saved: Saved, results: Path) -> Saved:
+    environment = {"RESULT_DIR": str(results)}
+    path, mark, places = moved((saved.path, saved.mark, saved.places), saved, environment)
+    return replace(saved, path=path, mark=mark, places=places)
 
 
 def _is_whole(saved: Saved) -> bool:
