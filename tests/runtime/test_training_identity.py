@@ -66,9 +66,9 @@ for each in settings[left_out:]:
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], list[str]]:
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], list[identity.Identity]]:
     """What a process of a run with this script has begun. A thread is called by none of ours."""
-    found = list[str]()
+    found = list[identity.Identity]()
     folder = tmp_path / "env" / "site-packages"
     folder.mkdir(parents=True)
     (folder / "library.py").write_text(LIBRARY)
@@ -77,7 +77,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int
     def fit() -> None:
         found.append(identity.of_caller(sys._getframe(1)))
 
-    def run(script: str, left_out: int) -> list[str]:
+    def run(script: str, left_out: int) -> list[identity.Identity]:
         found.clear()
         monkeypatch.delitem(sys.modules, "library", raising=False)
         __import__("library").fit = fit
@@ -91,19 +91,64 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_process_that_leaves_out_what_was_done_knows_what_is_left(begun: Callable[[str, int], list[str]], name: str) -> None:
+def test_a_process_that_leaves_out_what_was_done_knows_what_is_left(
+    begun: Callable[[str, int], list[identity.Identity]], name: str
+) -> None:
     whole = begun(SCRIPTS[name], 0)
     assert len(set(whole)) == 3
     assert [begun(SCRIPTS[name], left_out) for left_out in (0, 1, 2)] == [whole, whole[1:], whole[2:]]
 
 
-def test_what_a_script_knows_beside_its_loops_is_another_thing_in_each_process_and_does_not_count(begun: Callable[..., list[str]]) -> None:
+def test_what_a_script_knows_beside_its_loops_is_another_thing_in_each_process_and_does_not_count(
+    begun: Callable[..., list[identity.Identity]],
+) -> None:
     script = "import os, time, uuid\nstarted, name = time.time(), uuid.uuid4().hex\ndef run(when):\n    seed = os.urandom(4)\n    fit()\n"
     script += "library.main(run, time.time())"
     assert begun(script, 0) == begun(script, 0)
 
 
-def test_a_script_that_cannot_be_read_any_more_is_known_by_its_lines(begun: Callable[..., list[str]]) -> None:
+def test_a_script_that_cannot_be_read_any_more_is_known_by_its_lines(begun: Callable[..., list[identity.Identity]]) -> None:
     found = begun("exec(compile('fit()\\nfit()', '<gone>', 'exec'))", 0)
     assert found == begun("exec(compile('fit()\\nfit()', '<gone>', 'exec'))", 0)
     assert found[0] != found[1]
+
+
+def test_two_branches_are_two_lines_with_the_same_loops(begun: Callable[..., list[identity.Identity]]) -> None:
+    script = "for fold in range(2):\n    if left_out:\n        fit()\n    else:\n        fit()"
+    first, again = begun(script, 0), begun(script, 1)
+    assert [each.loops for each in first] == [each.loops for each in again]
+    assert len({each.loops for each in first}) == 2
+    assert not {each.lines for each in first} & {each.lines for each in again}
+
+
+def test_what_a_script_lets_go_of_is_gone(begun: Callable[..., list[identity.Identity]]) -> None:
+    """Between two folds, say, whose models have no room beside each other."""
+    script = """
+import weakref
+class Model: pass
+def run(folds):
+    for fold in folds:
+        model = Model()
+        seen = weakref.ref(model)
+        fit()
+        assert (fold, folds) == (fold, range(2))
+        del model
+        assert seen() is None, fold
+run(range(2))
+"""
+    assert len(begun(script, 0)) == 2
+
+
+def test_of_a_variable_without_end_no_more_is_read_than_is_needed(begun: Callable[..., list[identity.Identity]]) -> None:
+    script = """
+class Endless(list):
+    read = 0
+    def __iter__(self):
+        while True:
+            Endless.read += 1
+            yield [self.read] * 1000
+for fold, rows in enumerate([Endless(), Endless()]):
+    fit()
+assert Endless.read < 1000
+"""
+    assert len(set(begun(script, 0))) == 2

@@ -13,13 +13,18 @@ import pytest
 from torch.distributed import TCPStore
 
 from training_runtime.elastic.trainers import continuing
+from training_runtime.elastic.trainers.identity import Identity
 from training_runtime.elastic.trainers.interruption import TOLD_TO_END, Interruption
 from training_runtime.elastic.trainers.trainings import FOLDER, MOST_SAVED, Training, Trainings, moved
 
 
+def of(lines: str, loops: str = "") -> Identity:
+    return Identity(lines, loops)
+
+
 def begun(results: Path, rank: str = "0") -> Training:
     """Of a process that has just been started."""
-    return Trainings({"RESULT_DIR": str(results), "RANK": rank}).begin("one")
+    return Trainings({"RESULT_DIR": str(results), "RANK": rank}).begin(of("one"))
 
 
 def saved(training: Training, path: Path, step: int) -> None:
@@ -30,14 +35,14 @@ def saved(training: Training, path: Path, step: int) -> None:
 
 def test_a_later_process_finds_what_each_training_has_saved(tmp_path: Path) -> None:
     run = Trainings({"RESULT_DIR": str(tmp_path)})
-    first, second = run.begin("one"), run.begin("one")
+    first, second = run.begin(of("one")), run.begin(of("one"))
     assert first.last() is None
     for step in (5, 10):
         saved(first, tmp_path / "out" / f"{step}", step)
     saved(second, tmp_path / "out" / "other", 3)
     again = Trainings({"RESULT_DIR": str(tmp_path)})
-    assert [each.step for each in (again.begin("one").last(), again.begin("one").last()) if each] == [10, 3]
-    assert again.begin("one").last() is None, "the third was never begun before"
+    assert [each.step for each in (again.begin(of("one")).last(), again.begin(of("one")).last()) if each] == [10, 3]
+    assert again.begin(of("one")).last() is None, "the third was never begun before"
 
 
 def test_what_is_gone_or_was_written_anew_by_somebody_else_is_nothing_to_go_on_from(tmp_path: Path) -> None:
@@ -64,11 +69,13 @@ def test_only_the_first_worker_writes_and_not_without_end(tmp_path: Path) -> Non
 def test_a_process_that_leaves_out_what_was_done_finds_what_belongs_to_the_rest(tmp_path: Path) -> None:
     before = Trainings({"RESULT_DIR": str(tmp_path)})
     for step, fold in enumerate(("fold 0", "fold 1", "fold 2"), 1):
-        saved(before.begin(fold), tmp_path / "out" / fold, step)
+        saved(before.begin(of(fold)), tmp_path / "out" / fold, step)
     again = Trainings({"RESULT_DIR": str(tmp_path)})
-    steps = [(training.number, getattr(training.last(), "step", None)) for training in map(again.begin, ("fold 2", "fold 3", "fold 1"))]
+    steps = [
+        (training.number, getattr(training.last(), "step", None)) for training in map(again.begin, map(of, ("fold 2", "fold 3", "fold 1")))
+    ]
     assert steps == [(3, 3), (4, None), (2, 2)], "and what is new has a number of its own"
-    assert Trainings({"RESULT_DIR": str(tmp_path)}).begin("fold 3").last() is None
+    assert Trainings({"RESULT_DIR": str(tmp_path)}).begin(of("fold 3")).last() is None
 
 
 def test_what_lies_below_the_results_is_found_where_these_are(tmp_path: Path) -> None:
@@ -87,15 +94,41 @@ def test_what_lies_below_the_results_is_found_where_these_are(tmp_path: Path) ->
         now.rename(before)
 
 
+def test_a_script_that_goes_on_by_itself_at_another_line_finds_what_was_saved_last(tmp_path: Path) -> None:
+    before = Trainings({"RESULT_DIR": str(tmp_path)})
+    for step, (line, fold) in enumerate((("10", "0"), ("10", "1"), ("30", "1")), 1):
+        saved(before.begin(of(f"{line}, {fold}", fold)), tmp_path / "out" / str(step), step)
+    steps = dict[str, int | None]()
+    for name, goes_on in (("by itself", True), ("anew", False)):
+        again = Trainings({"RESULT_DIR": str(tmp_path)})
+        steps[name] = again.begin(of("20, 1", "1"), goes_on=goes_on).number
+        steps[f"{name}, and the next"] = again.begin(of("21, 1", "1"), goes_on=goes_on).number
+    assert steps == {"by itself": 3, "by itself, and the next": 2, "anew": 4, "anew, and the next": 5}
+
+
+def test_a_run_that_goes_from_machine_to_machine_finds_all_that_it_has_saved(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for step, name in enumerate("abc", 1):
+        saved(begun(tmp_path / name), tmp_path / name / "out" / str(step), step)
+        (tmp_path / name).rename(tmp_path / chr(ord(name) + 1))
+    (tmp_path / "d" / "out" / "3").unlink()
+    for step in (2, 1):
+        last = begun(tmp_path / "d").last()
+        assert last is not None
+        assert (last.step, last.root) == (step, str(tmp_path / "ab"[step - 1])), "the checkpoint itself says where it was written"
+        Path(last.path).unlink()
+    assert begun(tmp_path / "d").last() is None
+
+
 def test_what_an_older_version_has_saved_is_found_by_its_order(tmp_path: Path) -> None:
     before = Trainings({"RESULT_DIR": str(tmp_path)})
-    first, second = before.begin("x"), before.begin("y")
+    first, second = before.begin(of("x")), before.begin(of("y"))
     saved(first, tmp_path / "a", 1)
     saved(second, tmp_path / "b", 2)
     for path in (tmp_path / FOLDER).iterdir():
         path.write_text(json.dumps(json.loads(path.read_text())["saved"]))
     again = Trainings({"RESULT_DIR": str(tmp_path)})
-    assert [getattr(again.begin(each).last(), "step", None) for each in ("of lines", "that know nothing of it")] == [1, 2]
+    assert [getattr(again.begin(of(each)).last(), "step", None) for each in ("of lines", "that know nothing of it")] == [1, 2]
 
 
 def test_the_first_worker_says_which_training_it_is(tmp_path: Path) -> None:
@@ -103,13 +136,24 @@ def test_the_first_worker_says_which_training_it_is(tmp_path: Path) -> None:
     saved(begun(tmp_path), tmp_path / "a", 1)
     common = {"RESULT_DIR": str(tmp_path), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(Trainings({**common, "RANK": "1"}).begin, "which nobody else has begun")
+        other = pool.submit(Trainings({**common, "RANK": "1"}).begin, of("which nobody else has begun"))
         assert not other.done()
-        assert Trainings({**common, "RANK": "0"}).begin("one").number == other.result(60).number == 1
+        assert Trainings({**common, "RANK": "0"}).begin(of("one")).number == other.result(60).number == 1
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1]", "[{}]", "1", '[{"path": 1, "mark": "", "size": 0, "time_ns": 0, "step": 0}]', "[" * 9999, '{"saved": []}']
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        "[{}]",
+        "1",
+        '[{"path": 1, "mark": "", "size": 0, "time_ns": 0, "step": 0}]',
+        "[" * 9999,
+        '{"saved": []}',
+        '{"lines": "", "loops": "", "saved": {}}',
+    ],
 )
 def test_a_file_that_is_not_as_it_was_written_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / FOLDER / "1.json").parent.mkdir(parents=True)

@@ -25,12 +25,12 @@ def begin_run(is_stopped: Callable[[], bool] = bool) -> None:
     _trainings = Trainings(os.environ) if os.environ.get(SWITCH) != "0" else None
 
 
-def begin(workers: int) -> Training | None:
-    """The script begins a training by so many workers. None outside of a run, and where they are others than those of the run: of processes
-    that a library starts itself only the first would go on."""
+def begin(workers: int, *, goes_on: bool = False) -> Training | None:
+    """The script begins a training by so many workers. `goes_on`: it names a checkpoint of its own. None outside of a run, and where these
+    are others than those of the run: of processes that a library starts itself only the first would go on."""
     if _trainings is None or workers != _workers:
         return None
-    return _trainings.begin(identity.of_caller(sys._getframe(1)))
+    return _trainings.begin(identity.of_caller(sys._getframe(1)), goes_on=goes_on)
 
 
 def interruption(training: Training) -> Interruption:

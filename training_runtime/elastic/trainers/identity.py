@@ -2,7 +2,8 @@
 
 That goes by the lines of the script that have led to it, and by the loops that these stand in: `for fold in range(5): ... trainer.fit()` is
 five trainings at one line, of which the third is told from the first by `fold`. A loop's variable counts as far as it is plain: numbers,
-texts, arrays, and lists, dictionaries, dataclasses and the like of them. No other variable does: many scripts have the time in one.
+texts, arrays, and lists, dictionaries, dataclasses and the like of them. No other variable does: many scripts have the time in one. A
+script that goes on by itself may do so at another line (`if last: trainer.fit(ckpt_path=last) else: trainer.fit()`), with the same loops.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import inspect
+import itertools
 import json
 import linecache
 import sysconfig
@@ -28,27 +31,42 @@ OURS = str(Path(__file__).parents[2])
 LIBRARIES = tuple({sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")})
 INSTALLED = frozenset({"site-packages", "dist-packages"})  # wherever these are
 MOST_BYTES = 16 << 20  # of an array; of a larger one its shape
-MOST_ITEMS, DEEPEST = 10_000, 6
+MOST_ITEMS, DEEPEST = 100_000, 6  # of a variable; what is more counts by its class
 TRIAL = "trial"  # what Optuna and KerasTuner hand to a script for each set of values
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OWNERS = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
-def of_caller(frame: FrameType | None) -> str:
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """lines: a digest of the lines and the loops; loops: one of the functions and the loops alone."""
+
+    lines: str
+    loops: str
+
+
+def of_caller(frame: FrameType | None) -> Identity:
     """Of the training that begins in this frame."""
-    said = list[Any]()
+    said, lines = list[Any](), list[int]()
     is_called_in_loop = has_script = False
     for each in reversed(list(_frames(frame))):
         variables, loops = each.f_locals, _loops(each)
         names = {name for loop in loops for name in loop.names if not loop.counts or isinstance(variables.get(name), int)}
         if _is_script(each.f_code.co_filename):
-            said.append([PurePath(each.f_code.co_filename).name, each.f_code.co_qualname, each.f_lineno])
+            said.append([PurePath(each.f_code.co_filename).name, each.f_code.co_qualname])
+            lines.append(each.f_lineno)
             names.update(_arguments(each.f_code) if is_called_in_loop and has_script else ())
             has_script, is_called_in_loop = True, False
         else:
             is_called_in_loop = is_called_in_loop or bool(loops)
         said.extend([name, _plain(variables[name])] for name in sorted(names) if name in variables)
         said.append(_trial(variables.get(TRIAL)))
+        if each.f_code.co_flags & inspect.CO_OPTIMIZED and type(variables) is dict:
+            variables.clear()  # a copy, which Python keeps as long as the function runs, and with it what the script lets go of
+    return Identity(_digest([lines, said]), _digest(said))
+
+
+def _digest(said: Any) -> str:
     return hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
 
 
@@ -149,30 +167,43 @@ def _attribute(one: Any, name: str) -> Any:
         return None
 
 
-def _plain(value: Any, deep: int = 0) -> Any:
+def _plain(value: Any) -> Any:
     """For json.dumps: what is the same in another process. Of anything else its class."""
-    try:
-        return _read(value, deep) if deep < DEEPEST else None
-    except Exception:  # of a property of the script's, say
+    return _Reader().read(value)
+
+
+class _Reader:
+    """Of one variable."""
+
+    def __init__(self) -> None:
+        self._left = MOST_ITEMS
+
+    def read(self, value: Any, deep: int = 0) -> Any:
+        self._left -= 1
+        try:
+            if deep < DEEPEST and self._left > 0:
+                return self._of_several(value, deep) if isinstance(value, list | tuple | Set | Mapping) else self._of_one(value, deep)
+        except Exception:  # of a property of the script's, say
+            return type(value).__qualname__
         return type(value).__qualname__
 
-
-def _read(value: Any, deep: int) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, PurePath | bytes):
-        return str(value)
-    if isinstance(value, enum.Enum | type | FunctionType):
-        return [value.__module__, getattr(value, "__qualname__", str(value))]
-    if isinstance(value, torch.Tensor):
-        value = value.detach().numpy() if value.device.type == "cpu" and value.dtype != torch.bfloat16 else None
-    if isinstance(value, np.ndarray | np.generic) and value.nbytes <= MOST_BYTES and value.dtype.kind in "biufcUSM":
-        return [str(value.dtype), list(value.shape), hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()]
-    if isinstance(value, list | tuple | Set) and len(value) <= MOST_ITEMS:
-        read = [_plain(each, deep + 1) for each in value]
+    def _of_several(self, value: Any, deep: int) -> Any:
+        if isinstance(value, Mapping):
+            return sorted(([str(key), self.read(each, deep + 1)] for key, each in value.items()), key=json.dumps)
+        read = [self.read(each, deep + 1) for each in itertools.takewhile(lambda _: self._left > 0, value)]
         return sorted(read, key=json.dumps) if isinstance(value, Set) else read
-    if dataclasses.is_dataclass(value) or isinstance(value, Namespace | SimpleNamespace):
-        value = dict(vars(value))
-    if isinstance(value, Mapping) and len(value) <= MOST_ITEMS:
-        return sorted(([str(key), _plain(each, deep + 1)] for key, each in value.items()), key=json.dumps)
-    return [type(value).__qualname__, [each for each in getattr(value, "shape", ()) if isinstance(each, int)]]
+
+    def _of_one(self, value: Any, deep: int) -> Any:
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, PurePath | bytes):
+            return str(value)
+        if isinstance(value, enum.Enum | type | FunctionType):
+            return [value.__module__, getattr(value, "__qualname__", str(value))]
+        if isinstance(value, torch.Tensor):
+            value = value.detach().numpy() if value.device.type == "cpu" and value.dtype != torch.bfloat16 else None
+        if isinstance(value, np.ndarray | np.generic) and value.nbytes <= MOST_BYTES and value.dtype.kind in "biufcUSM":
+            return [str(value.dtype), list(value.shape), hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()]
+        if dataclasses.is_dataclass(value) or isinstance(value, Namespace | SimpleNamespace):
+            return self.read(dict(vars(value)), deep + 1)
+        return [type(value).__qualname__, [each for each in getattr(value, "shape", ()) if isinstance(each, int)]]

@@ -41,7 +41,7 @@ def _continued(train: Callable[..., Any], callback: type) -> Callable[..., Any]:
     @wraps(train)
     def continued(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         trial = args[0] if args else kwargs.get("trial")
-        training = continuing.begin(self.args.world_size) if trial is None else None
+        training = continuing.begin(self.args.world_size, goes_on=bool(resume_from_checkpoint)) if trial is None else None
         if training is None:
             return train(self, resume_from_checkpoint, *args, **kwargs)
         last = training.last()

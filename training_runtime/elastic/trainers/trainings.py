@@ -20,6 +20,7 @@ from typing import Any
 
 from training_runtime.elastic.state import durable
 from training_runtime.elastic.trainers import meeting
+from training_runtime.elastic.trainers.identity import Identity
 
 FOLDER = "checkpoint/trainings"  # in RESULT_DIR: a file for each, by number; a script may have thousands
 MOST_SAVED = 20  # of one training; libraries delete the older ones
@@ -52,9 +53,10 @@ class Saved:
 
 @dataclass
 class Record:
-    """Of one training. identity: which of the script's it is, see `identity`; "" in files of a version that went by the order alone."""
+    """Of one training. lines, loops: which of the script's it is, see `identity`; "" in files of a version that went by the order alone."""
 
-    identity: str
+    lines: str
+    loops: str
     saved: list[Saved] = field(default_factory=list)
 
 
@@ -66,7 +68,8 @@ class Training:
 
     def last(self) -> Saved | None:
         """What to go on from: the newest that is there as it was written."""
-        return next((each for each in reversed(self._record.saved) if each.is_there), None)
+        here = (_here(each, self._results) for each in reversed(self._record.saved))
+        return next((each for each in here if each.is_there), None)
 
     def note(
         self, path: Path, mark: Path, *, step: int, places: dict[str, Any] | None = None, samples: int = 0, is_due: bool = False
@@ -78,7 +81,7 @@ class Training:
             found = mark.stat()
             names, places, root = (str(path.absolute()), str(mark.absolute())), places or {}, str(self._results.absolute())
             saved = Saved(*names, found.st_size, found.st_mtime_ns, step, samples, is_due, places, root)
-            known = [each for each in self._record.saved if each.mark != saved.mark]
+            known = [each for each in self._record.saved if _here(each, self._results).mark != saved.mark]
             self._record.saved = [*known, saved][-MOST_SAVED:]
             text = json.dumps(asdict(self._record)).encode()
             durable.write(self._results / FOLDER / f"{self.number}.json", lambda file: file.write(text))
@@ -100,28 +103,35 @@ class Trainings:
         self._results = Path(environment["RESULT_DIR"])
         self._writes = environment.get("RANK", "0") == "0"
         self._records: dict[int, Record] | None = None
-        self._begun = Counter[str]()
+        self._begun = Counter[str]()  # by their lines
+        self._taken = set[int]()
         self._last = 0
 
-    def begin(self, identity: str) -> Training:
-        """The next one; all workers agree on its number."""
+    def begin(self, identity: Identity, *, goes_on: bool = False) -> Training:
+        """The next one; all workers agree on its number. `goes_on`: by a checkpoint that the script names."""
         if self._records is None:
             self._records = _read(self._results)
             self._last = max(self._records, default=0)
-        number = meeting.agreed(self._environment, f"training/{self._begun.total() + 1}", self._number(identity))
-        self._begun[identity] += 1
+        place = self._begun.total() + 1
+        number = meeting.agreed(self._environment, f"training/{place}", self._number(identity, place, goes_on=goes_on))
+        self._begun[identity.lines] += 1
+        self._taken.add(number)
         self._last = max(self._last, number)
-        record = Record(identity, self._records[number].saved if number in self._records else [])
+        record = Record(identity.lines, identity.loops, self._records[number].saved if number in self._records else [])
         return Training(number, self._results, record, writes=self._writes)
 
-    def _number(self, identity: str) -> int:
-        """Of the one that was saved as this one; of several that cannot be told apart, in their order."""
+    def _number(self, identity: Identity, place: int, *, goes_on: bool) -> int:
+        """Of the one that was saved as this one; of several that cannot be told apart, in their order. Of one that goes on at another line:
+        of what was saved last."""
         records = self._records or {}
-        same = sorted(number for number, record in records.items() if record.identity == identity)
-        before, place = self._begun[identity], self._begun.total() + 1
-        if before < len(same):
-            return same[before]
-        return place if place in records and not records[place].identity else self._last + 1
+        same = sorted(number for number, record in records.items() if record.lines == identity.lines)
+        if self._begun[identity.lines] < len(same):
+            return same[self._begun[identity.lines]]
+        if place in records and not records[place].lines:
+            return place
+        left = {number: record for number, record in records.items() if goes_on and record.saved and number not in self._taken}
+        alike = [number for number, record in left.items() if record.loops == identity.loops]
+        return max(alike, key=lambda number: left[number].saved[-1].time_ns, default=self._last + 1)
 
 
 def moved(value: Any, saved: Saved, environment: Mapping[str, str]) -> Any:
@@ -153,15 +163,15 @@ def _read(results: Path) -> dict[int, Record]:
     for path in (results / FOLDER).glob("*.json"):
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             said = json.loads(path.read_bytes())
-            identity, saved = ("", said) if isinstance(said, list) else (said["identity"], said["saved"])
-            record = Record(identity, [Saved(**each) for each in saved])
-            if isinstance(identity, str) and all(_is_whole(each) for each in record.saved):
-                record.saved = [_here(each, results) for each in record.saved]
+            lines, loops, saved = ("", "", said) if isinstance(said, list) else (said["lines"], said["loops"], said["saved"])
+            record = Record(str(lines), str(loops), [Saved(**each) for each in saved])
+            if all(_is_whole(each) for each in record.saved):
                 found[int(path.stem)] = record
     return found
 
 
 def _here(saved: Saved, results: Path) -> Saved:
+    """As it is found on this machine; what is written down of it stays, as the checkpoint itself does."""
     environment = {"RESULT_DIR": str(results)}
     path, mark, places = moved((saved.path, saved.mark, saved.places), saved, environment)
     return replace(saved, path=path, mark=mark, places=places)
