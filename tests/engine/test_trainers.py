@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.gates import allow, move, noted
 from tests.engine.harness import Run
-from tests.engine.trainer_scripts import FOLDS, LIGHTNING, LOGS, PACKAGES, TRANSFORMERS, TWO
+from tests.engine.trainer_scripts import FOLDS, LIGHTNING, LOGS, PACKAGES, RESUMES, TRANSFORMERS, TWO
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -82,8 +82,7 @@ def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, n
     assert straight.wait() == 0, straight.tail()
     assert noted(run, "evaluated") == noted(straight, "evaluated")
     assert noted(run, "end") == [60]
-    if name == "transformers":  # whose checkpoints have the generators and the place in the data
-        assert noted(run, "weights") == noted(straight, "weights")
+    assert noted(run, "weights") == noted(straight, "weights")
 
 
 @pytest.mark.parametrize(
@@ -267,3 +266,15 @@ def test_a_run_that_goes_on_on_another_machine_finds_what_it_has_saved(begin, na
     assert noted(run, "best") == [found[name]]
     assert (run.result_dir / found[name]).exists()
     assert "Could not locate the best model" not in run.log.read_text()
+
+
+def test_a_script_that_goes_on_from_a_checkpoint_of_its_own_goes_on_from_the_newest(begin):
+    run = begin(RESUMES, 25, elastic=False, max_slots=1, env={"MORE": json.dumps({"save_strategy": "epoch"})})
+    run.members(0)
+    for step, allowed in ((26, 30), (31, 60)):
+        assert ended_by_sigterm(run, step) == -signal.SIGTERM, run.tail()
+        allow(run, allowed)
+        run.again()
+        run.members(0)
+    assert run.wait() == 0, run.tail()
+    assert noted(run, "step") == list(range(1, 61)), "each step once"

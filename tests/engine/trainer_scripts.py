@@ -137,3 +137,60 @@ LOGS = (
     .replace('self.log("val_loss", nn.functional.cross_entropy(self.net(x), y))', 'self.log("val_loss", float(self.trainer.global_step))')
     .replace("note(end=", "note(best=os.path.relpath(best.best_model_path, RESULTS), score=float(best.best_model_score), end=")
 )
+RESUMES = TRANSFORMERS.replace('"out"', 'str(RESULTS / "out")').replace(
+    "trainer.train()\n",
+    """last = RESULTS / "out" / "checkpoint-20"
+if last.exists():
+    trainer.train(resume_from_checkpoint=str(last))
+else:
+    trainer.train()
+""",
+)
+# Three epochs of 20 batches, in a kind of data each; steps are batches here.
+BATCHES = (
+    BEGIN
+    + """
+import lightning
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+KIND, MORE = os.environ["KIND"], json.loads(os.environ.get("MORE", "{}"))
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
+    def training_step(self, batch, index):
+        x, y, ids = batch
+        wait_for(sum("ids" in line for line in (RESULTS / "noted").read_text().splitlines()) + 1)
+        note(ids=ids.tolist())
+        return nn.functional.cross_entropy(self.net(x), y)
+    def validation_step(self, batch, index):
+        while (RESULTS / "held").exists():
+            (RESULTS / "validates").touch()
+            time.sleep(0.005)
+        note(validated=float(torch.rand(())))
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), 1e-2)
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for each in torch.randperm(160).tolist():
+            yield inputs[each], targets[each], each
+
+lightning.seed_everything(7)
+data = TensorDataset(inputs, targets, torch.arange(160))
+note(begun=os.getpid())
+loader = {
+    "shuffled": lambda: DataLoader(data, 8, shuffle=True),
+    "in order": lambda: DataLoader(data, 8),
+    "in other processes": lambda: DataLoader(data, 8, shuffle=True, num_workers=2, persistent_workers=True),
+    "by a generator": lambda: DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(3)),
+    "without length": lambda: DataLoader(Stream(), 8),
+}[KIND]()
+net = Net()
+trainer = lightning.Trainer(max_epochs=3, logger=False, enable_progress_bar=False, accelerator="cpu", enable_checkpointing=False, **MORE)
+trainer.fit(net, loader, DataLoader(TensorDataset(inputs), 80))
+note(end=trainer.global_step, weights=[p.double().sum().item() for p in net.parameters()])
+"""
+)

@@ -2,7 +2,7 @@
 end.
 
 Lightning counts epochs, and within one the batches of a worker: of another number of workers an epoch that was begun goes on at the same
-part of it. Which samples that had it does not know: it shuffles anew.
+part of it. Which batches that had, and where the training writes, is ours to know (`lightning_batches`, `lightning_places`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic.trainers import continuing, lightning_places
+from training_runtime.elastic.trainers import continuing, lightning_batches, lightning_places
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
+from training_runtime.elastic.trainers.lightning_batches import SAVED as SAVED_BATCHES
+from training_runtime.elastic.trainers.lightning_batches import FollowedBatches
 from training_runtime.elastic.trainers.trainings import Saved, Training, is_moved, moved
 
 COMPOSED = "_HandlersCompose"
@@ -37,6 +39,7 @@ class _Followed:
     training: Training
     interruption: Interruption
     last: Saved | None
+    batches: FollowedBatches
     is_between: bool = False
 
     def note(self, trainer: Any, path: Path) -> None:
@@ -67,6 +70,7 @@ def change(module: ModuleType) -> None:
     trainer = module.Trainer
     trainer.fit = _continued(trainer.fit, module.Callback)
     trainer.save_checkpoint = _noted(trainer.save_checkpoint)
+    lightning_batches.follow(module.__name__)
 
 
 def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
@@ -74,19 +78,25 @@ def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
 
     @wraps(fit)
     def continued(self: Any, *args: Any, **kwargs: Any) -> Any:
-        training = continuing.begin(self.world_size)
+        call = signature.bind(self, *args, **kwargs)
+        training = continuing.begin(self.world_size, goes_on=bool(call.arguments.get("ckpt_path")))
         if training is None or self.fast_dev_run:
             return fit(self, *args, **kwargs)
-        call, last = signature.bind(self, *args, **kwargs), training.last()
+        last = training.last()
         if last is not None:
             say(f"This training goes on from {last.path} (step {last.step}).")
             if "weights_only" in signature.parameters:
                 call.arguments["weights_only"] = False  # this run has written it, with what its script keeps in there
-        with continuing.interruption(training) as interruption, tempfile.TemporaryDirectory() as folder:
+        with (
+            continuing.interruption(training) as interruption,
+            FollowedBatches(self, interruption) as batches,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            batches.goes_on = last is not None
             if last is not None:
                 lightning_places.go_on(self, last.places)
                 call.arguments["ckpt_path"] = _fitted(self, last, Path(folder))
-            followed = _Followed(training, interruption, last)
+            followed = _Followed(training, interruption, last, batches)
             before, behind = _first(callback, followed), _last(callback, followed)
             self.callbacks[:] = [before, *self.callbacks, behind]
             _running[id(self)] = followed
@@ -114,12 +124,20 @@ def _noted(save: Callable[..., Any]) -> Callable[..., Any]:
 def _first(base: type, followed: _Followed) -> Any:
     """Before those of the script, which have not heard of the next batch then. All workers have it and save at the same step: Lightning has
     them meet there."""
-    places = followed.last.places if followed.last is not None else {}
+    places, batches = followed.last.places if followed.last is not None else {}, followed.batches
 
     class First(base):  # type: ignore[misc]
-        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
+            batches.resumed = checkpoint.get(SAVED_BATCHES)
+
+        def on_train_start(self, *_: Any) -> None:
+            batches.begin()
+
+        def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, number: int, *_: Any) -> None:
             if places.pop("is_between", False):
                 trainer.fit_loop.epoch_loop._batches_that_stepped = places["logged"]  # Lightning counts the batch before once more
+            if number % trainer.accumulate_grad_batches or not batches.is_known:  # gradients that wait for the next step are not saved
+                return
             followed.is_between = True
             followed.stop_if_told(trainer)
             followed.is_between = False
@@ -146,6 +164,8 @@ def _last(base: type, followed: _Followed) -> Any:
         def on_save_checkpoint(self, trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
             if interruption.is_told and trainer.validating:
                 _begin_validation_again(checkpoint)
+            if interruption.is_told and (trainer.validating or followed.is_between):
+                checkpoint[SAVED_BATCHES] = followed.batches.position()
 
     return Last()
 

@@ -1,0 +1,104 @@
+"""Which batches a training of Lightning's has when it goes on in an epoch: those that were left, to the same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.engine.gates import allow, noted
+from tests.engine.harness import Run
+from tests.engine.trainer_scripts import BATCHES, PACKAGES
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not (PACKAGES / "lightning").is_dir(), reason="trainers are not installed: make setup-test"),
+]
+
+
+@pytest.fixture
+def begin(start):
+    def begin(kind: str, steps: int, **more) -> Run:
+        run = start(BATCHES, elastic=False, max_slots=1, env={"KIND": kind, "MORE": json.dumps(more)})
+        allow(run, steps)
+        run.members(0)
+        return run
+
+    return begin
+
+
+def until_there(run: Run, pattern: str) -> None:
+    run.until(lambda: list(run.result_dir.glob(pattern)), what=f"{pattern}\n{run.tail()}")
+
+
+def tell_in_batch(run: Run, batch: int) -> None:
+    until_there(run, f"waits-{batch}-{run.pid}")
+    os.kill(run.pid, signal.SIGTERM)
+    until_there(run, f"told-{run.pid}")
+    allow(run, batch)
+
+
+def ended(run: Run) -> None:
+    assert run.wait() == -signal.SIGTERM, run.tail()
+
+
+def go_on(run: Run, batches: int = 60) -> None:
+    allow(run, batches)
+    run.again()
+    run.members(0)
+
+
+def assert_as(run: Run, straight: Run) -> None:
+    """Each batch once, in the same order, to the bit."""
+    assert run.wait() == 0, run.tail()
+    assert straight.wait() == 0, straight.tail()
+    for key in ("ids", "end", "weights"):
+        assert noted(run, key) == noted(straight, key), key
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "in order", "in other processes", "by a generator", "without length"])
+def test_no_batch_is_done_twice_and_none_is_left_out(begin, kind):
+    straight, run = begin(kind, 60), begin(kind, 25)
+    tell_in_batch(run, 26)
+    ended(run)
+    go_on(run, 39)
+    tell_in_batch(run, 40)  # the last of its epoch
+    ended(run)
+    go_on(run, 40)
+    tell_in_batch(run, 41)
+    ended(run)
+    go_on(run)
+    assert_as(run, straight)
+    for epoch in range(3):
+        assert sorted(each for batch in noted(run, "ids")[epoch * 20 :][:20] for each in batch) == list(range(160))
+
+
+def test_it_stops_between_two_steps_of_the_optimizer(begin):
+    """Gradients of batches that wait for it are in no checkpoint."""
+    straight, run = begin("shuffled", 60, accumulate_grad_batches=4), begin("shuffled", 24, accumulate_grad_batches=4)
+    tell_in_batch(run, 25)
+    allow(run, 60)
+    ended(run)
+    assert len(noted(run, "ids")) == 28
+    go_on(run)
+    assert_as(run, straight)
+
+
+@pytest.mark.parametrize("more", [{}, {"val_check_interval": 0.25}], ids=["behind an epoch", "within it"])
+def test_a_validation_that_is_interrupted_is_begun_again_with_the_same_numbers(begin, more):
+    straight = begin("shuffled", 60, num_sanity_val_steps=0, **more)
+    run = begin("shuffled", 19 if not more else 24, num_sanity_val_steps=0, **more)
+    until_there(run, f"waits-*-{run.pid}")
+    (run.result_dir / "held").touch()
+    allow(run, 60)
+    until_there(run, "validates")
+    before = len(noted(run, "validated"))
+    os.kill(run.pid, signal.SIGTERM)
+    (run.result_dir / "held").unlink()
+    ended(run)
+    go_on(run)
+    assert_as(run, straight)
+    validated = noted(run, "validated")
+    assert validated[:before] + validated[len(validated) - len(noted(straight, "validated")) + before :] == noted(straight, "validated")
