@@ -3,8 +3,7 @@
 
    Elements with data-live="run-7 cluster" are refetched through htmx (event "refresh", morph swap) when one of their topics says "changed",
    at most four times a second each; data-what="state slots" narrows that to changes of these kinds. data-topics on <main> subscribes without refetching. Other modules listen to messages with `on`.
-   When the server says that it has subscribed the page to a topic, at first and after each new connection, the topic's elements are refetched:
-   something may have happened between the rendering and that moment. */
+   When the server has subscribed the page to a topic, its elements are refetched: something may have happened since the rendering. */
 
 const MIN_GAP_MS = 250;
 const PATIENCE = 4; // a server that takes long is asked less often: at most a quarter of its time goes into one element
@@ -31,7 +30,7 @@ const listeners = new Map();
 /** When an element was asked for last, the timer of the next time, how long the last answer took, and whether it has become what somebody chose since it was asked for. @type {WeakMap<Element, {last: number, timer: number, cost: number, chosen: boolean}>} */
 const refreshes = new WeakMap();
 
-/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". Who comes after the page was subscribed is told so at once: what it has fetched may be older. @param {string} type @param {(message: any) => void} handler */
+/** Call `handler` for every message of a type: "points", "slots", "changed", "completed", "hello", "subscribed". Who comes later is told of "subscribed" at once. @param {string} type @param {(message: any) => void} handler */
 export function on(type, handler) {
   listeners.set(type, [...(listeners.get(type) || []), handler]);
   if (type === 'subscribed' && granted.size) handler({ type, topics: [...granted] });
@@ -72,25 +71,22 @@ function connect() {
 /** @param {number} code */
 function closed(code) {
   socket = null;
-  if (code === 4401 || code === 4403) {
-    // Logged out, or no longer allowed to see what the page shows: the server says which, in full.
-    return reload();
-  }
+  if ((code === 4401 || code === 4403) && reload()) return; // logged out, or no longer to see this: the server says which
   show('reconnecting', 'Reconnecting');
   attempt += 1;
   spread = Math.min(LONGEST_SPREAD_MS, FIRST_SPREAD_MS * 2 ** (attempt - 1));
-  // While nothing can be pushed the page stays current by asking; a login that has ended shows here too (the answer is a redirect).
+  // Without a socket the page stays current by asking; a login that has ended shows here too (the answer is a redirect).
   if (attempt > 1) refreshAll();
   const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** (attempt - 1));
   setTimeout(connect, wait * (0.3 + 0.7 * Math.random()));
 }
 
-/** A page of which a form was sent is on its way, be it the one that has deleted what it shows. One with a panel open stays until that is
-    closed: a file that was chosen there would be lost. */
+/** Not while a form is on its way (it may delete this page), nor from an open panel: chosen files would be lost. */
 function reload() {
-  if (document.querySelector('form [aria-busy], dialog[open]')) return;
+  if (document.querySelector('form [aria-busy], dialog[open]')) return false;
   document.dispatchEvent(new CustomEvent('leaving'));
   location.reload();
+  return true;
 }
 
 /** @param {any} message */

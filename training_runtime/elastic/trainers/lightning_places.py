@@ -21,11 +21,15 @@ TABLE, CHECKPOINTS = "CSVLogger", "ModelCheckpoint"
 
 
 def of(trainer: Any) -> dict[str, Any]:
-    """Where it writes, as JSON: the version of each logger, the folder of each callback that saves, and the step that loggers are at."""
+    """Where it writes, as JSON: the version of each logger, the folder of each callback that saves, and the step that loggers are at.
+    Nothing of a Lightning that has no such step."""
+    step = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", None)
+    if not isinstance(step, int) or not hasattr(trainer, "loggers"):
+        return {}
     return {
         "versions": [_counted(each) for each in trainer.loggers],
         "folders": [str(each.dirpath or "") for each in _saving(trainer)],
-        "logged": int(trainer.fit_loop.epoch_loop._batches_that_stepped),
+        "logged": step,
     }
 
 

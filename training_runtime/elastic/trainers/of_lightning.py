@@ -134,7 +134,7 @@ def _first(base: type, followed: _Followed) -> Any:
             batches.begin()
 
         def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, number: int, *_: Any) -> None:
-            if places.pop("is_between", False):
+            if places.pop("is_between", False) and "logged" in places:
                 trainer.fit_loop.epoch_loop._batches_that_stepped = places["logged"]  # Lightning counts the batch before once more
             if number % trainer.accumulate_grad_batches or not batches.is_known:  # gradients that wait for the next step are not saved
                 return
