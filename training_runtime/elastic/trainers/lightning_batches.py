@@ -3,6 +3,9 @@
 Lightning knows how many these were, and draws a new order. So of a single process the random generators are set to what they were when the
 order of the epoch was drawn, the batches that were done are drawn once more and dropped, and the generators set to what they were when the
 next one was drawn. Of several workers the order is the sampler's own (`DistributedSampler` draws it by the epoch): there they are dropped.
+
+Nor does Lightning save gradients that wait for the optimizer's next step, where several batches make one: of a single process they are
+kept.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _followed: list[FollowedBatches] = []  # of the fit that goes on
 
 
 class FollowedBatches:
-    """While a fit goes on. resumed: what a checkpoint of ours had of them."""
+    """While a fit goes on. resumed: what a checkpoint of ours had of them; goes_on: from some checkpoint."""
 
     def __init__(self, trainer: Any, interruption: Interruption) -> None:
         self._trainer, self._interruption = trainer, interruption
@@ -31,7 +34,7 @@ class FollowedBatches:
         self._at_creation: States | None = None
         self._at_first: States | None = None
         self._at_next: States | None = None
-        self.resumed: dict[str, States] | None = None
+        self.resumed: dict[str, Any] = {}
         self.goes_on = False
 
     def __enter__(self) -> FollowedBatches:
@@ -85,15 +88,31 @@ class FollowedBatches:
         """Where it stands. Not for a batch that was drawn before anybody told the training to end: then after the next one."""
         return self._at_next is not None or self._at_creation is None or not self._is_one
 
-    def position(self) -> dict[str, States | None]:
-        return {"at_creation": self._at_creation, "at_first": self._at_first, "at_next": self._at_next} if self._is_one else {}
+    def position(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        if not self._is_one:
+            return {}
+        waits = self._trainer.fit_loop.epoch_loop.batch_progress.current.completed % self._trainer.accumulate_grad_batches
+        gradients = [each.grad if each.grad is None else each.grad.detach() for each in self._parameters() if waits]
+        return {"at_creation": self._at_creation, "at_first": self._at_first, "at_next": self._at_next, "gradients": gradients}
+
+    def resume_step(self) -> None:
+        """Before the first batch: with the gradients of those before it that make a step with it."""
+        gradients = self.resumed.pop("gradients", [])
+        parameters = self._parameters() if gradients and self._is_one else []
+        if len(parameters) == len(gradients):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+    def _parameters(self) -> list[Any]:
+        return list(self._trainer.lightning_module.parameters())
 
     def _states(self) -> States | None:
         return generators.states(self._own) if self._is_one else None
 
     def _resume(self, fetcher: Any, done: int) -> None:
         """Before its first epoch, of which so many batches have been done."""
-        resumed = self.resumed if self._is_one and self.resumed else {}
+        resumed = self.resumed if self._is_one else {}
         if not self._is_own(fetcher):
             return
         if done < self._trainer.num_training_batches:

@@ -128,19 +128,19 @@ def _first(base: type, followed: _Followed) -> Any:
 
     class First(base):  # type: ignore[misc]
         def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
-            batches.resumed = checkpoint.get(SAVED_BATCHES)
+            batches.resumed = checkpoint.pop(SAVED_BATCHES, {})
 
         def on_train_start(self, *_: Any) -> None:
             batches.begin()
 
-        def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, number: int, *_: Any) -> None:
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            batches.resume_step()
             if places.pop("is_between", False) and "logged" in places:
                 trainer.fit_loop.epoch_loop._batches_that_stepped = places["logged"]  # Lightning counts the batch before once more
-            if number % trainer.accumulate_grad_batches or not batches.is_known:  # gradients that wait for the next step are not saved
-                return
-            followed.is_between = True
-            followed.stop_if_told(trainer)
-            followed.is_between = False
+            if batches.is_known:
+                followed.is_between = True
+                followed.stop_if_told(trainer)
+                followed.is_between = False
 
     return First()
 
