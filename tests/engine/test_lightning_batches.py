@@ -50,11 +50,16 @@ def go_on(run: Run, batches: int = 60) -> None:
     run.members(0)
 
 
+def batches(run: Run, rank: int = 0) -> list[list[int]]:
+    return [json.loads(line) for line in (run.result_dir / f"ids-{rank}").read_text().splitlines()]
+
+
 def assert_as(run: Run, straight: Run) -> None:
     """Each batch once, in the same order, to the bit."""
     assert run.wait() == 0, run.tail()
     assert straight.wait() == 0, straight.tail()
-    for key in ("ids", "end", "weights"):
+    assert batches(run) == batches(straight)
+    for key in ("end", "weights"):
         assert noted(run, key) == noted(straight, key), key
 
 
@@ -72,7 +77,7 @@ def test_no_batch_is_done_twice_and_none_is_left_out(begin, kind):
     go_on(run)
     assert_as(run, straight)
     for epoch in range(3):
-        assert sorted(each for batch in noted(run, "ids")[epoch * 20 :][:20] for each in batch) == list(range(160))
+        assert sorted(each for batch in batches(run)[epoch * 20 :][:20] for each in batch) == list(range(160))
 
 
 @pytest.mark.parametrize("batch", [25, 28])
@@ -80,7 +85,7 @@ def test_gradients_that_wait_for_a_step_of_the_optimizer_are_kept(begin, batch):
     straight, run = begin("shuffled", 60, accumulate_grad_batches=4), begin("shuffled", batch - 1, accumulate_grad_batches=4)
     tell_in_batch(run, batch)
     ended(run)
-    assert len(noted(run, "ids")) == batch, "a step may take longer than there is time"
+    assert len(batches(run)) == batch, "a step may take longer than there is time"
     go_on(run)
     assert_as(run, straight)
 
@@ -101,3 +106,20 @@ def test_a_validation_that_is_interrupted_is_begun_again_with_the_same_numbers(b
     assert_as(run, straight)
     validated = noted(run, "validated")
     assert validated[:before] + validated[len(validated) - len(noted(straight, "validated")) + before :] == noted(straight, "validated")
+
+
+def test_two_workers_go_on_with_what_their_epoch_had_left(start):
+    env = {"KIND": "shuffled", "EDT_GROW_AFTER_S": "0", "EDT_WORKER_GRACE_S": "60"}
+    run = start(BATCHES, torchrun="elastic", env=env)
+    allow(run, 13)
+    run.members(0, 1)
+    run.until(lambda: len(list(run.result_dir.glob("waits-14-*"))) == 2, what=f"both are in batch 14\n{run.tail()}")
+    run.members(1, 2, reason="bob needs the first")
+    run.until(lambda: len(list(run.result_dir.glob("told-*"))) == 2, what=f"both are told to end\n{run.tail()}")
+    allow(run, 30)
+    assert run.wait() == 0, run.tail()
+    assert len(run.events("generation")) == 2
+    assert [len(batches(run, rank)) for rank in (0, 1)] == [30, 30]
+    for epoch in range(3):
+        had = [each for rank in (0, 1) for batch in batches(run, rank)[epoch * 10 :][:10] for each in batch]
+        assert sorted(had) == list(range(160)), "each sample once, and none is left out"

@@ -162,8 +162,10 @@ class Net(lightning.LightningModule):
         self.net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
     def training_step(self, batch, index):
         x, y, ids = batch
-        wait_for(sum("ids" in line for line in (RESULTS / "noted").read_text().splitlines()) + 1)
-        note(ids=ids.tolist())
+        done = RESULTS / f"ids-{RANK}"
+        wait_for(sum(1 for _ in done.open()) + 1 if done.exists() else 1)
+        with done.open("a") as file:
+            print(json.dumps(ids.tolist()), file=file)
         return nn.functional.cross_entropy(self.net(x), y)
     def validation_step(self, batch, index):
         while (RESULTS / "held").exists():
@@ -180,7 +182,6 @@ class Stream(IterableDataset):
 
 lightning.seed_everything(7)
 data = TensorDataset(inputs, targets, torch.arange(160))
-note(begun=os.getpid())
 loader = {
     "shuffled": lambda: DataLoader(data, 8, shuffle=True),
     "in order": lambda: DataLoader(data, 8),
