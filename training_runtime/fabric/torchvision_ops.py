@@ -1,8 +1,8 @@
-"""Lets torchvision be imported over a torch without CUDA.
+"""Lets torchvision be imported over a torch without CUDA, and detectors be trained with it.
 
 The index's build of torchvision has its operators in a library that needs CUDA, and its import fails over a missing `torchvision::nms`.
-Where that library cannot be loaded the two operators that the import asks for are declared, without an implementation: data sets,
-transforms and models work, and calling nms, roi_align and their like or the image codecs of torchvision.io raises an error. Nothing is done
+Where that library cannot be loaded the two operators that the import asks for are declared, and what no detector does without, `nms` and
+`roi_align`, is in `detection_ops`; the other operators and the image codecs of torchvision.io raise torchvision's error. Nothing is done
 before a script imports torchvision, and next to nothing imported: every interpreter of an environment begins with this module.
 """
 
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+IN_PYTHON = {"torchvision.ops.boxes": "nms", "torchvision.ops.roi_align": "_roi_align"}  # by `detection_ops`, under the same names
 DECLARED = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
 _libraries: list[object] = []  # an operator is there as long as its library is
 
@@ -51,3 +52,26 @@ def prepare() -> None:
     for operator in DECLARED:
         declared.define(operator)  # type: ignore[no-untyped-call]
     _libraries.append(declared)
+    sys.meta_path.insert(0, _AfterOperators())
+
+
+class _AfterOperators:
+    """Finds what the others find, of torchvision's operators those that need no library."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in IN_PYTHON:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            load, name = spec.loader.exec_module, IN_PYTHON[fullname]
+
+            def loaded(module: ModuleType) -> None:
+                from training_runtime.fabric import detection_ops
+
+                load(module)
+                setattr(module, name, getattr(detection_ops, name.lstrip("_")))
+
+            spec.loader.exec_module = loaded  # type: ignore[method-assign]
+        return spec
