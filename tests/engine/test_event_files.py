@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -91,6 +92,29 @@ def test_the_same_tag_of_another_folder_has_the_folders_name_before_it(tmp_path:
     names = {each.name for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True).figures}
     assert {"Loss/train", "second/Loss/train"} <= names
     assert "first/Loss/train" not in names
+
+
+def names_of(folder: Path, **kept: Any) -> set[str]:
+    return {each.name for each in EventFolders(folder, {}, **kept).read(now=0.0, all_of_it=True).figures}
+
+
+def test_a_name_that_is_sent_too_has_the_files_folder_before_it(tmp_path: Path) -> None:
+    (tmp_path / "detect").mkdir()
+    (tmp_path / "detect/results.csv").write_text("epoch,loss,val/loss\n1,0.5,0.7\n")
+    assert names_of(tmp_path, sent=[("train", "loss"), ("test", "val/loss")]) == {"detect/loss", "detect/val/loss"}
+    assert names_of(tmp_path, sent=[("test", "loss")]) == {"loss", "val/loss"}
+
+
+def test_a_copy_among_the_artifacts_is_no_second_table_and_what_is_there_alone_is_one(tmp_path: Path) -> None:
+    for folder in ("results", "artifacts/model"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "results.csv").write_text("epoch,loss\n1,0.5\n")
+    (tmp_path / "artifacts/history.csv").write_text("epoch,accuracy\n1,0.9\n")
+    with (tmp_path / "results/results.csv").open("a") as table:
+        table.write("2,0.25\n")  # behind what was copied
+    assert names_of(tmp_path) == {"loss", "accuracy"}
+    (tmp_path / "artifacts/model/results.csv").write_text("epoch,loss\n1,0.75\n")
+    assert names_of(tmp_path) == {"loss", "accuracy", "model/loss"}, "it is another training's"
 
 
 def test_neither_links_nor_pipes_nor_too_many_files_are_followed(tmp_path: Path, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests.engine.scripts import SMALL
 from training_runtime import media
 from training_runtime.elastic.script_logs import logged as follower
 from training_runtime.elastic.script_logs.logged import MEASURED, PLACE, ScriptMetrics
+from training_runtime.journal import follow
 from training_runtime.journal_writer import Writer
 
 PLAIN = """
@@ -278,3 +279,28 @@ def test_the_first_figure_in_an_event_file_ends_what_is_told_of_printed_lines(be
     with (folder / "log/driver/console.log").open("a") as log:
         log.write("epoch 2 loss 0.125\n")
     assert told(folder, all_of_it=True) == {}, "a driver after this one knows that the file has figures"
+
+
+def test_a_curve_is_what_a_client_sends_or_what_a_file_has_and_never_points_of_both(tmp_path):
+    """Ultralytics counts epochs from 0 for MLflow, and from 1 in its table."""
+    journal, table = tmp_path / "journal.jsonl", tmp_path / "train" / "results.csv"
+    table.parent.mkdir()
+    table.write_text("epoch,val/loss\n")
+    for epoch in range(3):
+        writer = Writer(journal, run=7)
+        driver = ScriptMetrics(tmp_path, tmp_path, writer)  # one after the other
+        if epoch < 2:
+            driver.figures("test", epoch, {"val/loss": 0.5 - epoch / 8}, t=1.0)
+        with table.open("a") as lines:
+            lines.write(f"{epoch + 1},{0.5 - epoch / 8}\n")
+        driver.write_to_journal(all_of_it=True)
+        writer.flush()
+        driver.keep_place()
+    points = [(each.event.step, *each.event.metrics.items()) for each in follow(journal)]
+    assert points == [
+        (0, ("val/loss", 0.5)),
+        (1, ("train/val/loss", 0.5)),
+        (1, ("val/loss", 0.375)),
+        (2, ("train/val/loss", 0.375)),
+        (3, ("train/val/loss", 0.25)),
+    ]

@@ -1,6 +1,6 @@
 """Finds TensorBoard's event files, logs of Weights & Biases and tables of figures below a folder and follows them all as they grow, but for
-those that were uploaded with the code: they tell of other trainings. Whatever lies there, nothing is raised; what cannot be read of a file
-is said once, on the standard error."""
+those that were uploaded with the code, which tell of other trainings, and copies among MLflow's artifacts. Whatever lies there, nothing is
+raised; what cannot be read of a file is said once, on the standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from training_runtime.elastic.script_logs.event_files import Chunk, Medium
 from training_runtime.elastic.script_logs.pieces import read_piece
 from training_runtime.media import MOST_PATH
 from training_runtime.protocol import UNCHANGED_CODE_NS
+from training_runtime.tracking.answers import ARTIFACTS
 from training_runtime.tracking.answers import Group as Group
 from training_runtime.tracking.answers import group_of as group_of
 
@@ -27,6 +28,7 @@ SCAN_SHARE = 0.02  # of a processor is spent on them, at most
 MOST_ENTRIES = 20_000  # that a search looks at
 MOST_FILES = 256  # that are followed, the first that were found
 MOST_BYTES = 1 << 20  # of a file, at a time
+COMPARED_BYTES = 1 << 16  # of a file that may be a copy
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,20 @@ class NewEvents:
 
 class EventFolders:
     """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it, `headers`: which
-    header each table had, and `has_figures`: whether there were figures in any."""
+    header each table had, `sent`: groups and names of what is told by other ways, and `has_figures`: whether there were figures in any."""
 
     def __init__(
-        self, root: Path, offsets: Mapping[str, int], headers: Mapping[str, str] | None = None, *, has_figures: bool = False
+        self,
+        root: Path,
+        offsets: Mapping[str, int],
+        headers: Mapping[str, str] | None = None,
+        *,
+        sent: Iterable[tuple[Group, str]] = (),
+        has_figures: bool = False,
     ) -> None:
         self._root = root
         self.offsets, self.headers, self.has_figures = dict(offsets), dict(headers or {}), has_figures
+        self.sent = set[tuple[str, str]](sent)
         self._of_before = frozenset(offsets)
         self._within = frozenset[str]()  # a line that is longer than what is looked at together
         self._owners: dict[tuple[str, str], Path] = {}
@@ -79,10 +88,18 @@ class EventFolders:
 
     def _scan(self, now: float) -> None:
         begun = time.thread_time()
-        for path in _files_of_figures(self._root):
-            if path not in self.offsets and len(self.offsets) < MOST_FILES:
+        for path in sorted(_files_of_figures(self._root), key=_is_artifact):
+            if path not in self.offsets and len(self.offsets) < MOST_FILES and not self._is_copy(path):
                 self.offsets[path] = 0
         self._scan_at = now + max(SCAN_S, (time.thread_time() - begun) / SCAN_SHARE)
+
+    def _is_copy(self, path: str) -> bool:
+        """Of one that is followed: `mlflow.log_artifact` makes them."""
+        if not _is_artifact(path):
+            return False
+        begins = read_piece(self._root / path, 0, most=COMPARED_BYTES)
+        originals = (each for each in self.offsets if Path(each).name == Path(path).name and not _is_artifact(each))
+        return any(read_piece(self._root / each, 0, most=len(begins)) == begins for each in originals)
 
     def _chunk(self, path: str) -> Chunk | None:
         """None where there is nothing new; the offset is that of the next."""
@@ -158,8 +175,11 @@ class EventFolders:
             found.media += [(path, replace(each, tag=self._name(path, each.kind, each.tag))) for each in chunk.media]
 
     def _name(self, path: str, kind: str, tag: str) -> str:
-        """The tag, which belongs to the first folder that has it in this attempt; of another folder with its name before it."""
+        """The tag, which belongs to the first folder that has it in this attempt; of another folder with its name before it, and so where
+        a name is sent, too: a curve is of one of them, as they may count steps from 0 and from 1."""
         folder = Path(path).parent
+        if (kind, tag) in self.sent:
+            return f"{folder.name}/{tag}"
         if path in self._of_before:
             return tag
         owner = self._owners.setdefault((kind, tag), folder)
@@ -177,6 +197,10 @@ def _files_of_figures(root: Path) -> Iterator[str]:
                 yield str(Path(folder, name).relative_to(root))
         if left <= 0:
             return
+
+
+def _is_artifact(path: str) -> bool:
+    return Path(path).parts[0] == ARTIFACTS
 
 
 def _has_figures(name: str) -> bool:

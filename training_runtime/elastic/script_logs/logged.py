@@ -34,18 +34,20 @@ MOST_BYTES = 1 << 20  # at a time; a longer line is passed over
 MOST_STEPS = 2**63 - 1  # that the database can hold
 FILES_WAIT_S = 30.0  # for the first figure of files that have none yet, before what is printed counts
 MOST_HELD = 10_000  # figures that are held back meanwhile
+MOST_SENT = 5_000  # names that are known to be told by other ways than files
 _NUMBERS = (2, 3)  # the types of values that are numbers
 
 
 @dataclass(frozen=True)
 class _ReadPositions:
-    """Up to where all was read: offsets in the file, and in event files and in logs by path; which header each table had then; has_figures:
-    event files had some."""
+    """Up to where all was read: offsets in the file, and in event files and in logs by path; which header each table had then; sent: groups
+    and names of what was told by other ways than files; has_figures: event files had some."""
 
     offset: int = 0
     events: dict[str, int] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     printed: dict[str, int] = field(default_factory=dict)
+    sent: tuple[tuple[Group, str], ...] = ()
     has_figures: bool = False
 
 
@@ -65,7 +67,7 @@ class ScriptMetrics:
         self._has_figures = False  # by `figures`
         place = self._recall()
         self._offset = place.offset
-        self._events = EventFolders(result_dir, place.events, place.headers, has_figures=place.has_figures)
+        self._events = EventFolders(result_dir, place.events, place.headers, sent=place.sent, has_figures=place.has_figures)
         self._media = MediaList(result_dir)
         self._printed, self._printed_until = PrintedFigures(result_dir, place.printed), place.printed
         self._held: list[Figure] = []
@@ -86,7 +88,7 @@ class ScriptMetrics:
         """Those that are sent: in the journal, as far as the disk takes them, when this returns."""
         self._has_figures = True
         if own := {name: value for name, value in metrics.items() if name not in self._own}:
-            self._write(group, min(step, MOST_STEPS), own, t=t)
+            self._write_sent(group, min(step, MOST_STEPS), own, t=t)
             self._flush()
 
     def note(self, noted: journal.Noted | journal.Setup) -> None:
@@ -128,6 +130,7 @@ class ScriptMetrics:
                 "events": self._events.offsets,
                 "printed": self._printed_until,
                 "headers": self._events.headers,
+                "sent": sorted(self._events.sent.copy()),  # `figures` adds to it meanwhile
             }
             beside.write_text(json.dumps({**kept, "has_figures": self._events.has_figures}))
             beside.replace(self._place)
@@ -137,8 +140,9 @@ class ScriptMetrics:
             kept = json.loads(self._place.read_text())
             events = _offsets(kept["events"])
             headers = {str(path): str(header) for path, header in kept.get("headers", {}).items()}
+            sent = tuple((_group(label), str(name)) for label, name in kept.get("sent", ()))
             has_figures = bool(kept.get("has_figures", events))
-            return _ReadPositions(max(0, int(kept[FILE_NAME])), events, headers, _offsets(kept.get("printed", {})), has_figures)
+            return _ReadPositions(max(0, int(kept[FILE_NAME])), events, headers, _offsets(kept.get("printed", {})), sent, has_figures)
         return _ReadPositions()
 
     def _take_events(self, *, all_of_it: bool) -> bool:
@@ -224,6 +228,11 @@ class ScriptMetrics:
             return
         if step <= 0:  # logged without a count, as the later releases' tests are: it belongs to what was trained last
             step = max(1, self.step)
+        self._write_sent(group, step, metrics, t=t)
+
+    def _write_sent(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
+        if len(self._events.sent) < MOST_SENT:
+            self._events.sent |= {(group, name) for name in metrics}
         self._write(group, step, metrics, t=t)
 
     def _write(self, group: Group, step: int, metrics: dict[str, float], *, t: float) -> None:
