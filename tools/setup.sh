@@ -104,7 +104,7 @@ if [ "$what" = test ]; then
     fi
 fi
 if [ "$what" = test ]; then
-    beside .cache/trainers requirements-trainers.txt "Adding Transformers and Lightning for the tests" \
+    beside .cache/trainers requirements-trainers.txt "Adding Transformers, Lightning and Ultralytics for the tests" \
         "The tests of their trainers are left out: pip could not install them (the lines above say why)."
 fi
 if [ "$what" = test ]; then

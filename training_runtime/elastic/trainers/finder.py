@@ -13,6 +13,7 @@ _BY = {  # modules of libraries, and ours that change them
     "transformers.trainer": "of_transformers",
     "lightning.pytorch.trainer.trainer": "of_lightning",
     "pytorch_lightning.trainer.trainer": "of_lightning",
+    "ultralytics.engine.trainer": "of_ultralytics",
     "keras.src.backend.torch.trainer": "of_keras",
     "keras.src.backend.tensorflow.trainer": "of_keras",
     "keras.src.backend.jax.trainer": "of_keras",
