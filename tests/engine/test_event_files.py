@@ -103,6 +103,8 @@ def test_a_name_that_is_sent_too_has_the_files_folder_before_it(tmp_path: Path) 
     (tmp_path / "detect/results.csv").write_text("epoch,loss,val/loss\n1,0.5,0.7\n")
     assert names_of(tmp_path, sent=[("train", "loss"), ("test", "val/loss")]) == {"detect/loss", "detect/val/loss"}
     assert names_of(tmp_path, sent=[("test", "loss")]) == {"loss", "val/loss"}
+    (tmp_path / "detect/results.csv").rename(tmp_path / "results.csv")
+    assert names_of(tmp_path, sent=[("train", "loss")]) == {"results/loss", "val/loss"}, "of a file without a folder its own name"
 
 
 def test_a_copy_among_the_artifacts_is_no_second_table_and_what_is_there_alone_is_one(tmp_path: Path) -> None:

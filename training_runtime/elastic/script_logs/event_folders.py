@@ -178,12 +178,13 @@ class EventFolders:
         """The tag, which belongs to the first folder that has it in this attempt; of another folder with its name before it, and so where
         a name is sent, too: a curve is of one of them, as they may count steps from 0 and from 1."""
         folder = Path(path).parent
+        full = f"{folder.name or Path(path).name.partition('.')[0]}/{tag}"
         if (kind, tag) in self.sent:
-            return f"{folder.name}/{tag}"
+            return full
         if path in self._of_before:
             return tag
         owner = self._owners.setdefault((kind, tag), folder)
-        return tag if owner == folder else f"{folder.name}/{tag}"
+        return tag if owner == folder else full
 
 
 def _files_of_figures(root: Path) -> Iterator[str]:
