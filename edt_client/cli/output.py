@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ STATES = {"completed": "green", "running": "cyan", "failed": "red", "stopped": "
 
 
 WIDE = 200  # characters of a line where no terminal says how many it has
+ASIDE = frozenset({"lr", "learning", "epoch", "step", "norm", "time", "momentum"})  # words of metrics that are not what is looked for
 KEPT_WHOLE = 12  # characters of a first column that is not folded: of longer ones a narrow terminal would show nothing else
 
 
@@ -93,9 +95,11 @@ def lasted(facts: RunFacts) -> str:
 
 
 def best(facts: RunFacts) -> str:
-    """The metrics that people look at first."""
+    """The metrics that people look at first: none that says how it is trained, of a test, of the shortest path."""
     found = [(name, value) for name, value in facts.metrics.items() if value is not None]
-    found.sort(key=lambda pair: (not pair[0].startswith("test"), pair[0]))
+    found.sort(
+        key=lambda pair: (not ASIDE.isdisjoint(re.split(r"[^a-z]+", pair[0].lower())), pair[0][:4] != "test", pair[0].count("/"), pair[0])
+    )
     return ", ".join(f"{name} {number(value)}" for name, value in found[:3])
 
 

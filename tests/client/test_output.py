@@ -120,3 +120,18 @@ def test_a_run_that_a_clock_ahead_of_ours_has_started_lasts_no_negative_time() -
     ahead = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=5)
     facts: Any = SimpleNamespace(started_at=ahead, ended_at=None)
     assert output.lasted(facts) == "0 s"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "first"),
+    [
+        (["test loss", "train accuracy", "train loss", "test error_rate"], "test error_rate 1, test loss 1, train accuracy 1"),
+        (["train epoch", "train grad_norm", "train learning_rate", "train loss"], "train loss 1, train epoch 1, train grad_norm 1"),
+        (
+            ["test train/val/loss", "test val/loss", "train lr/pg0", "train train/loss"],
+            "test val/loss 1, test train/val/loss 1, train train/loss 1",
+        ),
+    ],
+)
+def test_of_many_metrics_those_that_people_look_at_come_first(metrics: list[str], first: str) -> None:
+    assert output.best(SimpleNamespace(metrics=dict.fromkeys(metrics, 1.0))) == first  # type: ignore[arg-type]
