@@ -50,9 +50,10 @@ class SlotRef:
 class RunSpec:
     """All that a node host needs to start the driver of a run.
 
-    `argv` is the script, relative to `code_dir`, and its arguments. `result_dir` is the run's own folder (RESULT_DIR); it exists and is
-    empty but for the journal when the run starts for the first time. `env` holds the user's own variables (`--msd-env`, and those of its
-    project and definition), already filtered; `secrets` those whose values nobody may see, in nothing that is shown of the run.
+    `argv` is the script, relative to `code_dir`, or a program of a package, and its arguments. `result_dir` is the run's own folder
+    (RESULT_DIR); it exists and is empty but for the journal when the run starts for the first time. `env` holds the user's own variables
+    (`--msd-env`, and those of its project and definition), already filtered; `secrets` those whose values nobody may see, in nothing that
+    is shown of the run.
     `environment`: the folder of its packages, as its node calls it (see EnvironmentSeen); empty: those that every run has.
     `continue_from` is the result folder of another run of the same node, beside this run's own: the run begins with its engine checkpoint
     instead of the first step (empty: it does not). `remote`: the run's driver is on another machine; what starts here runs the same script

@@ -28,6 +28,7 @@ def options(command: Any) -> Any:
             click.option("--definition", default="", help="Name of the training definition. Default: the folder's."),
             click.option("--slots", type=click.IntRange(1, 4096), help="The most that it uses."),
             click.option("--type", "kind", type=click.Choice(list(TYPES)), help="Default: what the script asks for."),
+            click.option("--program", default="", help="Of a package, in the script's place; WORDS are its arguments."),
             click.option("--network", is_flag=True, help="Its script reaches the internet."),
             click.option("--data", default="", help="A data asset of the project: NAME, its newest version; NAME@2; or a number."),
             click.option("--source-folder", default="", help="A folder in that data, or in the data that everybody shares."),
@@ -62,7 +63,8 @@ def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_j
     The exit status is the run's: 0 completed, 1 failed, 130 stopped.
 
     \b
-    Example: edt run . main.py --slots 4 -- --epochs 10 --lr 0.1
+    Examples: edt run . main.py --slots 4 -- --epochs 10 --lr 0.1
+              edt run . --program yolo -- detect train data=digits.yaml
     """
     job, arguments = saved(studio, folder, words, as_json=as_json, **said)
     facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([job.script, *arguments]), **job.said))
@@ -108,11 +110,7 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
     packed = packing.pack(folder)
     if links := packing.said_of_links(packed.left_out):
         click.echo(links, err=True)
-    words = packing.without_python(words, packed.files)
-    named = words[0] if words and words[0].endswith((".py", ".ipynb")) else ""
-    script, arguments = named or packing.script_of(packed.files), list(words[1:] if named else words)
-    if script not in packed.files:
-        raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")
+    script, arguments = (said["program"], list(words)) if said["program"] else _script_of(folder, words, packed.files)
     project = project_for(studio, said["project"])
     attributes = {
         "command": script,
@@ -133,6 +131,16 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
         "environment": _environment(said["env"]),
     }
     return Job(project, version, script, common), arguments
+
+
+def _script_of(folder: Path, words: tuple[str, ...], files: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The script, and its arguments."""
+    words = packing.without_python(words, files)
+    named = words[0] if words and words[0].endswith((".py", ".ipynb")) else ""
+    script, arguments = named or packing.script_of(files), list(words[1:] if named else words)
+    if script not in files:
+        raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")
+    return script, arguments
 
 
 def _environment(given: tuple[str, ...]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from django.conf import settings
 from experiments.definitions import codework, trainers
 from experiments.definitions.script_argument import Argument
 from experiments.files import bundles
-from experiments.models import Bundle
+from experiments.models import Bundle, DefinitionVersion
 from training_runtime import notebooks
 
 LARGEST_SHOWN_BYTES = 400_000
@@ -79,7 +79,10 @@ def describe_code(bundle: Bundle) -> CodeFacts:
 
 
 def wanted_type(bundle: Bundle, command: str) -> str:
-    """The type of training that the code asks for when it is begun by `command`, one of the bundle's scripts, or by none yet."""
+    """The type of training that the code asks for when it is begun by `command`, with one of the bundle's scripts, or by none yet; of a
+    program of a package one process."""
+    if command and bundles.program(command):
+        return DefinitionVersion.Distributed.SINGLE
     script = bundles.entry(bundle, command)[0] if command else ""
     is_launched = bool(command) and bundles.launcher(command) is not None
     return trainers.wanted_type(dict(describe_code(bundle).trainers), script, is_launched=is_launched, scripts=bundle.scripts)

@@ -22,7 +22,7 @@ from typing import IO, BinaryIO
 from django.conf import settings
 
 from experiments.boxed import folders
-from experiments.definitions import launchers
+from experiments.definitions import launchers, programs
 from experiments.files import stores, tarcheck, zipcheck
 from experiments.files.store import copies
 from experiments.files.zipcheck import BundleRefused, Limits, Shape
@@ -31,13 +31,14 @@ from training_runtime import notebooks
 
 __all__ = [
     "BundleRefused",
-    "check_launcher",
+    "check_type",
     "code_dir",
     "entry",
     "entry_among",
     "files_stay",
     "launcher",
     "parse_command",
+    "program",
     "store_bundle",
     "unpacked",
 ]
@@ -53,9 +54,9 @@ class OnItsWay(BundleRefused, copies.NotHere):
     """The code is missing here and comes back from the object store: a run waits for it, a page says so."""
 
 
-def store_bundle(file: BinaryIO, *, file_name: str) -> Bundle:
+def store_bundle(file: BinaryIO, *, file_name: str, needs_script: bool = True) -> Bundle:
     """Check the upload (a zip, a tar, a gzipped tar or a Python file), keep it as `EDT_HOME/bundles/SHA.zip` and unpack it to
-    `EDT_HOME/code/SHA/`. The same content is one bundle.
+    `EDT_HOME/code/SHA/`. The same content is one bundle. `needs_script`: no program of a package is to be run on it.
 
     `file` is read from its start (an open binary file or Django's UploadedFile). Raises BundleRefused; then nothing is left behind.
     """
@@ -67,12 +68,19 @@ def store_bundle(file: BinaryIO, *, file_name: str) -> Bundle:
             draft, sha256, size_bytes = _repacked(draft, kind, shown, limits, cleanup)
         known = Bundle.objects.filter(sha256=sha256).first()
         if known is not None and code_dir(known).is_dir() and zip_path(sha256).is_file():
+            _check_scripts(known.scripts, needs_script=needs_script)
             return known
         folder, found = _unpack(draft, shown, limits, cleanup)
+        _check_scripts(found.scripts, needs_script=needs_script)
         with files_stay():
             _move_into_place(folder, sha256)
             draft.replace(zip_path(sha256))
             return _row(sha256, size_bytes, found)
+
+
+def _check_scripts(scripts: Sequence[str], *, needs_script: bool) -> None:
+    if needs_script and not scripts:
+        raise BundleRefused("The zip holds no Python file and no notebook: it must contain the script that the execution command names.")
 
 
 @contextlib.contextmanager
@@ -114,11 +122,13 @@ def unpacked(bundle: Bundle) -> Path:
 
 
 def parse_command(command: str) -> tuple[str, ...]:
-    """A command as (script, arguments...), without python or PyTorch's launcher before it. Never a shell.
+    """A command as (script, arguments...), without python or PyTorch's launcher before it, or as (program of a package, arguments...).
+    Never a shell.
 
     Raises BundleRefused for bad quoting, an interpreter option, no script, or a script that leaves the code folder.
     """
     launched, words = _divided(command)
+    is_program = program(command) != ""
     if launched is None and words and _PYTHON.match(words[0].rsplit("/", 1)[-1]):
         words = words[1:]
         if words and words[0] == "-u":  # output is unbuffered anyway
@@ -130,6 +140,8 @@ def parse_command(command: str) -> tuple[str, ...]:
     if shell := next((word for word in words if word in _SHELL), None):
         raise BundleRefused(f"The command is not run by a shell, so {shell} does not work: name one script and its arguments.")
     script = words[0]
+    if is_program:
+        return words
     if script.startswith("-"):
         raise BundleRefused(f"Options of Python itself such as {script} are not possible: begin with the script, as in main.py --epochs 5.")
     if not notebooks.is_script(script):
@@ -149,13 +161,26 @@ def _of_module(words: tuple[str, ...]) -> tuple[str, ...]:
     return (f"{words[0].replace('.', '/')}.py", *words[1:])
 
 
+def program(command: str) -> str:
+    """The program of a package that the command begins with; empty where it names a script. Raises BundleRefused as `parse_command`
+    does."""
+    launched, words = _divided(command)
+    is_one = launched is None and words and not _PYTHON.match(words[0]) and programs.is_program(words[0])
+    return words[0] if is_one else ""
+
+
 def launcher(command: str) -> launchers.Launcher | None:
     """PyTorch's, if the command begins with it. Raises BundleRefused as `parse_command` does."""
     return _divided(command)[0]
 
 
-def check_launcher(command: str, *, torchrun: bool) -> None:
-    """Raises BundleRefused for a command that begins with PyTorch's launcher, of a run that is not one for it."""
+def check_type(command: str, *, torchrun: bool, single: bool) -> None:
+    """Raises BundleRefused for a command that begins with PyTorch's launcher, or a program, of a run that is not one for it."""
+    if name := "" if single else program(command):
+        raise BundleRefused(
+            f'{name} is no Python file or notebook of the code. If it is a program of a package choose "Single process" as the distributed '
+            "training type; else begin with the script, as in main.py --epochs 5."
+        )
     found = launcher(command)
     if found is not None and not torchrun:
         raise BundleRefused(
@@ -183,6 +208,10 @@ def entry(bundle: Bundle, command: str) -> tuple[str, ...]:
 def entry_among(scripts: Sequence[str], command: str, *, root: str = "") -> tuple[str, ...]:
     """The same of code that is not kept yet. `scripts`: its Python files, relative to `root`, its one top folder."""
     script, *arguments = parse_command(command)
+    if program(command):
+        if f"{script}.py" in scripts:
+            raise BundleRefused(f"{script} is not a Python file or a notebook: write {script}.py.")
+        return (script, *arguments)
     within = script.removeprefix(f"{root}/") if root else script
     main = f"{script.removesuffix('.py')}/__main__.py" if _names_module(command) else script
     for candidate in (script, within, main, main.removeprefix(f"{root}/")):

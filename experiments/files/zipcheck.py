@@ -262,8 +262,6 @@ def shape(names: Sequence[str]) -> Shape:
     root = _common_root(names)
     start = len(root) + 1 if root else 0
     scripts = tuple(sorted((n[start:] for n in names if notebooks.is_script(n)), key=lambda n: (n.count("/"), n)))
-    if not scripts:
-        raise BundleRefused("The zip holds no Python file and no notebook: it must contain the script that the execution command names.")
     return Shape(len(names), root, scripts)
 
 

@@ -41,7 +41,9 @@ def continue_run(
     checks.room(source.experiment.project, by=by, field="command")
     try:
         bundles.entry(source.version.bundle, command)
-        bundles.check_launcher(command, torchrun=bool(source.version.torchrun))
+        bundles.check_type(
+            command, torchrun=bool(source.version.torchrun), single=source.version.distributed == source.version.Distributed.SINGLE
+        )
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))
     try:

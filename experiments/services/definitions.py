@@ -240,7 +240,8 @@ def _checked(bundle: Bundle, attributes: VersionAttributes, origin: Origin) -> t
 
 def _store_upload(upload: BinaryIO, file_name: str, attributes: VersionAttributes, origin: Origin) -> tuple[VersionAttributes, _Code]:
     try:
-        bundle = bundles.store_bundle(upload, file_name=file_name)
+        needs_script = not (attributes.command and bundles.program(attributes.command))
+        bundle = bundles.store_bundle(upload, file_name=file_name, needs_script=needs_script)
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
     return _checked(bundle, attributes, origin)

@@ -81,6 +81,7 @@ def _check_room(attributes: VersionAttributes) -> None:
 def _parse(command: str, distributed: str) -> None:
     try:
         bundles.parse_command(command)
-        bundles.check_launcher(command, torchrun=distributed == BY_CODE or bool(torchrun(distributed)))
+        is_open = distributed == BY_CODE
+        bundles.check_type(command, torchrun=is_open or bool(torchrun(distributed)), single=is_open or distributed == V.Distributed.SINGLE)
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))

@@ -140,7 +140,8 @@ def _keep_code(making: _Making) -> None:
             try:
                 if version.code not in kept:
                     with open(reading.code(making.top, version.code), "rb") as file:
-                        kept[version.code] = bundles.store_bundle(file, file_name=f"{version.code}.zip")
+                        needs_script = not (version.command and bundles.program(version.command))
+                        kept[version.code] = bundles.store_bundle(file, file_name=f"{version.code}.zip", needs_script=needs_script)
                 bundle = kept[version.code]
                 if version.command:
                     bundles.entry(bundle, version.command)
@@ -150,7 +151,7 @@ def _keep_code(making: _Making) -> None:
     for code in dict.fromkeys(code for listed in making.found.models for code in model_rows.codes(reading.model(making.top, listed))):
         try:
             with open(reading.code(making.top, code), "rb") as file:
-                making.bundles[code] = kept.get(code) or bundles.store_bundle(file, file_name=f"{code}.zip")
+                making.bundles[code] = kept.get(code) or bundles.store_bundle(file, file_name=f"{code}.zip", needs_script=False)
         except bundles.BundleRefused as refusal:
             raise TransferRefused(f"The code of a model cannot be kept here. {refusal}") from None
     for experiment in making.found.experiments:

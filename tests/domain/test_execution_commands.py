@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from experiments import services
+from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.files.bundles import BundleRefused
+from experiments.models import Project, User
+from experiments.models.definitions import BY_CODE
 from tests import cast
 from tests.domain.test_bundles import keep
 
@@ -53,14 +57,30 @@ def test_pytorchs_launcher_is_taken_off_with_its_options(command: str, argv: tup
     found = bundles.launcher(command)
     assert found is not None
     assert found.max_restarts == restarts
-    bundles.check_launcher(command, torchrun=True)
+    bundles.check_type(command, torchrun=True, single=False)
     with pytest.raises(BundleRefused, match='choose "torchrun elastic" or "torchrun" as the distributed training type'):
-        bundles.check_launcher(command, torchrun=False)
+        bundles.check_type(command, torchrun=False, single=True)
 
 
 def test_a_command_without_pytorchs_launcher_is_any_runs() -> None:
     assert bundles.launcher("main.py torchrun") is None
-    bundles.check_launcher("python main.py", torchrun=False)
+    bundles.check_type("python main.py", torchrun=False, single=False)
+
+
+@pytest.mark.parametrize("command", ["yolo detect train data=digits.yaml", "nnUNetv2_train 1 2d 0", "accelerate launch main.py --lr 1"])
+def test_a_program_of_a_package_is_one_process(command: str) -> None:
+    assert bundles.parse_command(command) == tuple(command.split())
+    assert bundles.program(command) == command.split()[0]
+    assert bundles.entry_among(("main.py",), command) == tuple(command.split())
+    bundles.check_type(command, torchrun=False, single=True)
+    for torchrun in (False, True):
+        with pytest.raises(BundleRefused, match=f'{command.split()[0]} is no Python file .* choose "Single process"'):
+            bundles.check_type(command, torchrun=torchrun, single=False)
+
+
+def test_a_script_without_its_suffix_is_no_program() -> None:
+    with pytest.raises(BundleRefused, match=r"write main\.py"):
+        bundles.entry_among(("main.py",), "main --epochs 5")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +101,9 @@ def test_a_command_without_pytorchs_launcher_is_any_runs() -> None:
         ("python -m", "names no script"),
         ("python -O main.py", "Options of Python itself such as -O"),
         ("main.sh", "not a Python file"),
+        ("bash run.sh", "bash is not a Python file"),
+        ("python yolo train", "yolo is not a Python file"),
+        ("yolo train > log", "not run by a shell"),
         ("A=1 main.py", "not a Python file"),
         ("main.py && rm -rf /", "not run by a shell"),
         ("main.py > log", "not run by a shell"),
@@ -121,3 +144,17 @@ def test_a_script_that_is_not_there_is_refused_with_those_that_are() -> None:
     bundle = keep(cast.zipped({"main.py": "", "lib/net.py": ""}))
     with pytest.raises(BundleRefused, match=r"train\.py is not in the zip: name one of its Python files \(main\.py, lib/net\.py\)"):
         bundles.entry(bundle, "python train.py")
+
+
+@pytest.mark.django_db
+def test_code_without_a_script_is_kept_for_a_program_of_a_package_alone(project: Project, bob: User) -> None:
+    settings = {"data.yaml": "names: [0, 1]", "requirements.txt": "ultralytics\n"}
+    made = cast.definition(project, by=bob, files=settings, command="yolo train data=data.yaml", distributed=BY_CODE, max_slots=1)
+    assert (made.distributed, made.requirements.split()[0]) == ("single", "ultralytics")
+    for command in ("", "train.py"):
+        with pytest.raises(DomainError, match="no Python file"):
+            cast.definition(project, by=bob, name="other", files=settings, command=command)
+    with pytest.raises(DomainError, match='choose "Single process"'):
+        cast.definition(project, by=bob, name="other", files=settings, command="yolo train", distributed="elastic")
+    (run,) = services.run_experiment(cast.experiment(project, by=bob, versions=[made]), by=bob)
+    assert run.command == "yolo train data=data.yaml"

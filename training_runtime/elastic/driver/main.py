@@ -21,7 +21,7 @@ from pathlib import Path
 
 from training_runtime import console, journal, journal_writer, storage
 from training_runtime.elastic.data.sampler import seed_everything
-from training_runtime.elastic.driver import advice, imported_modules, single
+from training_runtime.elastic.driver import advice, imported_modules, programs, single
 from training_runtime.elastic.driver.host_link import HostLink, LinkThread
 from training_runtime.elastic.driver.masked_journal import MaskedWriter
 from training_runtime.elastic.driver.outcome import TrainingFailed
@@ -252,8 +252,12 @@ def _run_script(session: Session) -> int:
     os.chdir(spec.code_dir)
     sys.argv = [*spec.argv[:1], *with_folders(spec.argv[1:], os.environ)]
     sys.dont_write_bytecode = True
-    script = Path(spec.code_dir) / spec.argv[0]
-    sys.path[0:0] = [str(script.parent), *module_paths()]
+    script = _script_of(spec)
+    if script is None:
+        print(programs.missing(spec.argv[0]), file=sys.stderr)  # noqa: T201 - the console log
+        session.failed(programs.missing(spec.argv[0]))
+        return 1
+    sys.path[0:0] = [spec.code_dir if programs.is_program(spec.argv[0]) else str(script.parent), *module_paths()]
     finder.begin()
     if not spec.elastic:
         trainers.install()
@@ -279,6 +283,10 @@ def _run_script(session: Session) -> int:
         session.failed(f"{type(error).__name__}: {error}{advice.after(error)}", text)
         return 1
     return 0
+
+
+def _script_of(spec: RunSpec) -> Path | None:
+    return programs.path_of(spec.argv[0]) if programs.is_program(spec.argv[0]) else Path(spec.code_dir) / spec.argv[0]
 
 
 def _run_to_the_end(script: Path, session: Session) -> None:
