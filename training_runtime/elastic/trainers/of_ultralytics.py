@@ -24,6 +24,7 @@ from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.trainings import Saved, Training
 
+CHANGED = ("check_resume", "train", "save_model", "final_eval", "_do_train", "_setup_train")
 KEPT = "checkpoint/ultralytics-{}/last.pt"  # in RESULT_DIR: while the trainer's own is written
 
 
@@ -72,8 +73,10 @@ _running: WeakKeyDictionary[Any, _Followed] = WeakKeyDictionary()  # by their tr
 
 
 def change(module: ModuleType) -> None:
-    """`ultralytics.engine.trainer`, once it is imported."""
-    trainer = module.BaseTrainer
+    """`ultralytics.engine.trainer`, once it is imported. One that has not these is of a release that is not known, and left alone."""
+    trainer = getattr(module, "BaseTrainer", None)
+    if trainer is None or not all(callable(getattr(trainer, name, None)) for name in CHANGED):
+        return
     trainer.__init__ = _begun(trainer.__init__)
     trainer.check_resume = _placed(trainer.check_resume)
     trainer.train = _continued(trainer.train)
@@ -126,8 +129,8 @@ def _go_on(init: Callable[..., None], call: inspect.BoundArguments, said: dict[s
 
 def _placed(check: Callable[..., None]) -> Callable[..., None]:
     @wraps(check)
-    def placed(self: Any, overrides: Any) -> None:
-        check(self, overrides)
+    def placed(self: Any, *args: Any, **kwargs: Any) -> None:
+        check(self, *args, **kwargs)
         followed = _running.get(self)
         if followed is not None and followed.last is not None:
             self.args.save_dir = followed.last.places["folder"]  # the checkpoint has the path that it had on its machine
@@ -186,7 +189,7 @@ def _saved(save: Callable[..., Any]) -> Callable[..., Any]:
                 followed.put_back(self)
             raise
         epochs = self.epoch + 1
-        followed.note(self, self.last, epochs=epochs, is_trained=epochs >= self.epochs or bool(self.stop))
+        followed.note(self, self.last, epochs=epochs, is_trained=epochs >= self.epochs or bool(getattr(self, "stop", False)))
         followed.drop_kept()
         return done
 
