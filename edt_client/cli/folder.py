@@ -28,7 +28,6 @@ def options(command: Any) -> Any:
             click.option("--definition", default="", help="Name of the training definition. Default: the folder's."),
             click.option("--slots", type=click.IntRange(1, 4096), help="The most that it uses."),
             click.option("--type", "kind", type=click.Choice(list(TYPES)), help="Default: what the script asks for."),
-            click.option("--program", default="", help="Of a package, in the script's place; WORDS are its arguments."),
             click.option("--network", is_flag=True, help="Its script reaches the internet."),
             click.option("--data", default="", help="A data asset of the project: NAME, its newest version; NAME@2; or a number."),
             click.option("--source-folder", default="", help="A folder in that data, or in the data that everybody shares."),
@@ -54,6 +53,7 @@ class Job:
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
 @click.argument("words", nargs=-1)
 @options
+@click.option("--program", default="", help="Of a package, in the script's place; WORDS are its arguments.")
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
 @with_studio
 def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_json: bool, **said: Any) -> int:
@@ -110,7 +110,7 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
     packed = packing.pack(folder)
     if links := packing.said_of_links(packed.left_out):
         click.echo(links, err=True)
-    script, arguments = (said["program"], list(words)) if said["program"] else _script_of(folder, words, packed.files)
+    script, arguments = (said["program"], list(words)) if said.get("program") else _script_of(folder, words, packed.files)
     project = project_for(studio, said["project"])
     attributes = {
         "command": script,

@@ -26,7 +26,8 @@ from experiments.definitions import launchers, programs
 from experiments.files import stores, tarcheck, zipcheck
 from experiments.files.store import copies
 from experiments.files.zipcheck import BundleRefused, Limits, Shape
-from experiments.models import Bundle, Tombstone
+from experiments.models import Bundle, DefinitionVersion, Tombstone
+from experiments.models.definitions import BY_CODE, torchrun
 from training_runtime import notebooks
 
 __all__ = [
@@ -128,7 +129,7 @@ def parse_command(command: str) -> tuple[str, ...]:
     Raises BundleRefused for bad quoting, an interpreter option, no script, or a script that leaves the code folder.
     """
     launched, words = _divided(command)
-    is_program = program(command) != ""
+    is_program = _program(launched, words) != ""
     if launched is None and words and _PYTHON.match(words[0].rsplit("/", 1)[-1]):
         words = words[1:]
         if words and words[0] == "-u":  # output is unbuffered anyway
@@ -164,7 +165,10 @@ def _of_module(words: tuple[str, ...]) -> tuple[str, ...]:
 def program(command: str) -> str:
     """The program of a package that the command begins with; empty where it names a script. Raises BundleRefused as `parse_command`
     does."""
-    launched, words = _divided(command)
+    return _program(*_divided(command))
+
+
+def _program(launched: launchers.Launcher | None, words: Sequence[str]) -> str:
     is_one = launched is None and words and not _PYTHON.match(words[0]) and programs.is_program(words[0])
     return words[0] if is_one else ""
 
@@ -174,15 +178,17 @@ def launcher(command: str) -> launchers.Launcher | None:
     return _divided(command)[0]
 
 
-def check_type(command: str, *, torchrun: bool, single: bool) -> None:
-    """Raises BundleRefused for a command that begins with PyTorch's launcher, or a program, of a run that is not one for it."""
-    if name := "" if single else program(command):
+def check_type(command: str, distributed: str) -> None:
+    """Raises BundleRefused for a command that begins with PyTorch's launcher, or a program, where the type of training is not one for
+    it."""
+    is_open = distributed == BY_CODE
+    if not is_open and distributed != DefinitionVersion.Distributed.SINGLE and (name := program(command)):
         raise BundleRefused(
             f'{name} is no Python file or notebook of the code. If it is a program of a package choose "Single process" as the distributed '
             "training type; else begin with the script, as in main.py --epochs 5."
         )
     found = launcher(command)
-    if found is not None and not torchrun:
+    if found is not None and not (is_open or torchrun(distributed)):
         raise BundleRefused(
             f'The command begins with {found.name}: choose "torchrun elastic" or "torchrun" as the distributed training type, or begin '
             "with the script."

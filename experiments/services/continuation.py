@@ -41,9 +41,7 @@ def continue_run(
     checks.room(source.experiment.project, by=by, field="command")
     try:
         bundles.entry(source.version.bundle, command)
-        bundles.check_type(
-            command, torchrun=bool(source.version.torchrun), single=source.version.distributed == source.version.Distributed.SINGLE
-        )
+        bundles.check_type(command, source.version.distributed)
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))
     try:

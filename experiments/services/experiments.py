@@ -272,7 +272,7 @@ def _check_version(project: Project, version: DefinitionVersion, own: str, globa
         checks.refuse("versions", f"{named} has no command of its own: give it one, as in main.py --epochs 5.")
     try:
         bundles.entry(version.bundle, command)
-        bundles.check_type(command, torchrun=bool(version.torchrun), single=version.distributed == version.Distributed.SINGLE)
+        bundles.check_type(command, version.distributed)
     except bundles.BundleRefused as refusal:
         checks.refuse("global_command" if global_command else "versions", f"{named}: {refusal}")
 

@@ -128,7 +128,7 @@ def _commands(source: TrainingRun, version: DefinitionVersion, commands: Sequenc
     for command in clean:
         try:
             bundles.entry(version.bundle, command)
-            bundles.check_type(command, torchrun=bool(version.torchrun), single=version.distributed == version.Distributed.SINGLE)
+            bundles.check_type(command, version.distributed)
         except bundles.BundleRefused as refusal:
             checks.refuse("command", str(refusal))
     return clean

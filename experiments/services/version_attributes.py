@@ -8,7 +8,7 @@ from experiments.definitions import code_facts
 from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.models import Bundle, DefinitionVersion, NamedVersion
-from experiments.models.definitions import BY_CODE, MAX_SLOTS_LIMIT, is_fixed, torchrun, usual_slots
+from experiments.models.definitions import BY_CODE, MAX_SLOTS_LIMIT, is_fixed, usual_slots
 from experiments.services import checks, named_environments
 
 V = DefinitionVersion
@@ -81,7 +81,6 @@ def _check_room(attributes: VersionAttributes) -> None:
 def _parse(command: str, distributed: str) -> None:
     try:
         bundles.parse_command(command)
-        is_open = distributed == BY_CODE
-        bundles.check_type(command, torchrun=is_open or bool(torchrun(distributed)), single=is_open or distributed == V.Distributed.SINGLE)
+        bundles.check_type(command, distributed)
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))

@@ -57,14 +57,14 @@ def test_pytorchs_launcher_is_taken_off_with_its_options(command: str, argv: tup
     found = bundles.launcher(command)
     assert found is not None
     assert found.max_restarts == restarts
-    bundles.check_type(command, torchrun=True, single=False)
+    bundles.check_type(command, "torchrun")
     with pytest.raises(BundleRefused, match='choose "torchrun elastic" or "torchrun" as the distributed training type'):
-        bundles.check_type(command, torchrun=False, single=True)
+        bundles.check_type(command, "single")
 
 
 def test_a_command_without_pytorchs_launcher_is_any_runs() -> None:
     assert bundles.launcher("main.py torchrun") is None
-    bundles.check_type("python main.py", torchrun=False, single=False)
+    bundles.check_type("python main.py", "elastic")
 
 
 @pytest.mark.parametrize("command", ["yolo detect train data=digits.yaml", "nnUNetv2_train 1 2d 0", "accelerate launch main.py --lr 1"])
@@ -72,10 +72,10 @@ def test_a_program_of_a_package_is_one_process(command: str) -> None:
     assert bundles.parse_command(command) == tuple(command.split())
     assert bundles.program(command) == command.split()[0]
     assert bundles.entry_among(("main.py",), command) == tuple(command.split())
-    bundles.check_type(command, torchrun=False, single=True)
-    for torchrun in (False, True):
+    bundles.check_type(command, "single")
+    for distributed in ("elastic", "torchrun", "torchrun_elastic"):
         with pytest.raises(BundleRefused, match=f'{command.split()[0]} is no Python file .* choose "Single process"'):
-            bundles.check_type(command, torchrun=torchrun, single=False)
+            bundles.check_type(command, distributed)
 
 
 def test_a_script_without_its_suffix_is_no_program() -> None:

@@ -110,6 +110,8 @@ def _follow(*, goes_on: bool) -> _Followed | None:
     if training is None:
         return None
     last = training.last()
+    if last is not None and not last.places.keys() >= {"folder", "is_trained"}:
+        last = None  # of a training of another library, at the place of which this script goes on by itself
     return _Followed(training, last, Path(os.environ["RESULT_DIR"], KEPT.format(training.number)))
 
 
@@ -161,10 +163,11 @@ def _continued(train: Callable[..., None]) -> Callable[..., None]:
 
 def _cut(table: Path, epochs: int) -> None:
     """Rows of later epochs, which are done again."""
-    header, *rows = table.read_bytes().splitlines(keepends=True)
+    lines = table.read_bytes().splitlines(keepends=True)
+    header, rows = lines[:1], lines[1:]
     kept = [row for row in rows if not (epoch := row.partition(b",")[0].strip()).isdigit() or int(epoch) <= epochs]
     if len(kept) < len(rows):
-        durable.write(table, lambda file: file.write(header + b"".join(kept)))
+        durable.write(table, lambda file: file.write(b"".join([*header, *kept])))
 
 
 def _leave_out_training(trainer: Any, last: Saved) -> None:

@@ -105,18 +105,21 @@ def run_environment(spec: RunSpec, *, places: Places, warm: Mapping[str, str]) -
         "MPLBACKEND": "module://training_runtime.figures",
         "PYTHONPATH": ":".join((places.packages, *places.modules)),
     }
-    # Without a network wandb would wait for its server, and fail. Its log is read as it grows, which by itself would be each 15 s.
-    wandb = {"WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "1", **({} if spec.network else {"WANDB_MODE": "offline"})}
-    # Its settings have the full path of where it writes, which is another on another machine.
-    ultralytics = {"YOLO_CONFIG_DIR": f"{places.temporary}/ultralytics"}
     # The GPU of a slot is told to the process that computes on it. A driver computes nothing; what it took of a device others would lack.
     own["CUDA_VISIBLE_DEVICES"] = ""
     return (
         {"FABRIC_BACKEND": "pytorch", "DLI_LOGGER_LEVEL": "INFO"}
-        | wandb
-        | ultralytics
+        | _of_libraries(spec, places)
         | dict(warm)
         | user_environment(spec.env)
         | user_environment(spec.secrets)
         | own
     )
+
+
+def _of_libraries(spec: RunSpec, places: Places) -> dict[str, str]:
+    """What counts less than the run's variables. Without a network wandb would wait for its server, and fail; its log is read as it
+    grows, which by itself would be each 15 s. The settings of Ultralytics have the full path of where it writes, which is another on
+    another machine."""
+    wandb = {"WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "1", **({} if spec.network else {"WANDB_MODE": "offline"})}
+    return {**wandb, "YOLO_CONFIG_DIR": f"{places.temporary}/ultralytics"}
