@@ -25,7 +25,9 @@ STATES = {"completed": "green", "running": "cyan", "failed": "red", "stopped": "
 
 
 WIDE = 200  # characters of a line where no terminal says how many it has
-ASIDE = frozenset({"lr", "learning", "epoch", "step", "norm", "time", "momentum"})  # words of metrics that are not what is looked for
+# Words of metrics: of those that are not what is looked for, and that are looked at first.
+ASIDE = frozenset({"lr", "learning", "epoch", "step", "norm", "time", "runtime", "momentum", "second", "tokens"})
+FIRST = frozenset({"loss", "accuracy", "acc"})
 KEPT_WHOLE = 12  # characters of a first column that is not folded: of longer ones a narrow terminal would show nothing else
 
 
@@ -95,12 +97,14 @@ def lasted(facts: RunFacts) -> str:
 
 
 def best(facts: RunFacts) -> str:
-    """The metrics that people look at first: none that says how it is trained, of a test, of the shortest path."""
-    found = [(name, value) for name, value in facts.metrics.items() if value is not None]
-    found.sort(
-        key=lambda pair: (not ASIDE.isdisjoint(re.split(r"[^a-z]+", pair[0].lower())), pair[0][:4] != "test", pair[0].count("/"), pair[0])
-    )
-    return ", ".join(f"{name} {number(value)}" for name, value in found[:3])
+    """The metrics that people look at first: none that says how it is trained, of a test, of the shortest path, a loss or an accuracy."""
+
+    def rank(name: str) -> tuple[object, ...]:
+        words = set(re.split(r"[^a-z]+", name.lower()))
+        return not words.isdisjoint(ASIDE), name[:4] != "test", name.count("/"), words.isdisjoint(FIRST), name
+
+    found = {name: value for name, value in facts.metrics.items() if value is not None}
+    return ", ".join(f"{name} {number(found[name])}" for name in sorted(found, key=rank)[:3])
 
 
 def with_studio(do: Callable[..., Any]) -> Callable[..., Any]:

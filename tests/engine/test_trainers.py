@@ -43,6 +43,11 @@ def begin(start):
     return begin
 
 
+def learning_rates(run: Run) -> list[tuple[int, float]]:
+    """By their steps, as its curve has them."""
+    return sorted({(step, value) for group, step, name, value in curves(run) if (group, name) == ("train", "learning_rate")})
+
+
 def ended_by_sigterm(run: Run, allowed: int) -> int:
     until_in_step(run, allowed)
     os.kill(run.pid, signal.SIGTERM)
@@ -68,9 +73,10 @@ def test_a_training_that_is_told_in_its_last_step_is_not_done_again(begin, name)
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, name):
-    straight = begin(name, 60, elastic=False, max_slots=1)
+    env = {"MORE": json.dumps({"logging_steps": 5})} if name == "transformers" else {}
+    straight = begin(name, 60, elastic=False, max_slots=1, env=env)
     straight.members(0)
-    run = begin(name, 25, elastic=False, max_slots=1)
+    run = begin(name, 25, elastic=False, max_slots=1, env=env)
     run.members(0)
     assert ended_by_sigterm(run, 26) == -signal.SIGTERM, run.tail()
     assert noted(run, "step") == list(range(1, 27)), "it ends with the step that it was in"
@@ -83,6 +89,9 @@ def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, n
     assert noted(run, "evaluated") == noted(straight, "evaluated")
     assert noted(run, "end") == [60]
     assert noted(run, "weights") == noted(straight, "weights")
+    if name == "transformers":
+        assert learning_rates(run) == learning_rates(straight)
+        assert [step for step, _ in learning_rates(run)] == list(range(5, 61, 5)), "of the training, not lines that were printed"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +215,7 @@ def test_trainings_of_one_script_that_save_under_the_same_names_are_told_apart(b
 
 
 def test_a_script_that_leaves_out_the_folds_that_are_done_gets_the_rest(begin):
-    env = {"MORE": json.dumps({"save_strategy": "epoch", "eval_strategy": "no"})}
+    env = {"MORE": json.dumps({"save_strategy": "epoch", "eval_strategy": "no", "logging_steps": 5})}
     straight = begin(FOLDS, 60, elastic=False, max_slots=1, env=env)
     straight.members(0)
     assert straight.wait() == 0, straight.tail()
@@ -220,6 +229,8 @@ def test_a_script_that_leaves_out_the_folds_that_are_done_gets_the_rest(begin):
     assert run.wait() == 0, run.tail()
     assert noted(run, "fold") == noted(straight, "fold") == [0, 1, 2]
     assert noted(run, "weights") == noted(straight, "weights")
+    assert learning_rates(run) == learning_rates(straight)
+    assert [step for step, _ in learning_rates(run)] == list(range(5, 61, 5)), "a fold goes on where the one before has ended"
 
 
 def curves(run: Run) -> set[tuple[str, int, str, float]]:

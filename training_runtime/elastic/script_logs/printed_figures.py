@@ -10,6 +10,7 @@ from training_runtime.elastic.script_logs.console_logs import ConsoleLogs, Piece
 from training_runtime.elastic.script_logs.event_folders import Figure, group_of
 from training_runtime.elastic.script_logs.printed import Bars, bar, beside_bar, figures
 from training_runtime.elastic.script_logs.printed_lines import PrintedLines
+from training_runtime.elastic.script_logs.trainer_records import PATH, TrainerRecords
 
 LOOK_S = 1.0
 TELL_S = 2.0  # between two lines of progress in the journal
@@ -19,10 +20,12 @@ MOST_KINDS = 1000  # of lines, by the names in them
 
 class PrintedFigures:
     """Of the run whose result folder is `root`. `offsets`: how far each log was read. Where several processes print figures, those of the
-    first that does are taken. Lines for people count as long as none is an object or dict, which says the same to programs."""
+    first that does are taken. Lines for people count as long as none is an object or dict, which says the same to programs, and none of it
+    where a library's trainer has records."""
 
     def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
         self._logs, self._bars = ConsoleLogs(root, offsets), Bars()
+        self._records = TrainerRecords(root, offsets.get(PATH, 0))
         self._source, self._has_records = "", False
         self._lines: dict[str, PrintedLines] = {}
         self._counts: dict[frozenset[str], int] = {}
@@ -31,7 +34,7 @@ class PrintedFigures:
 
     @property
     def offsets(self) -> dict[str, int]:
-        return self._logs.offsets
+        return {**self._logs.offsets, PATH: self._records.offset} if self._records.offset else self._logs.offsets
 
     def due(self, now: float) -> bool:
         """Whether it is time to look again (monotonic)."""
@@ -49,7 +52,7 @@ class PrintedFigures:
                     found += self._for_people(piece.path, beside_bar(piece.text))
             elif piece.whole:
                 found += self._figures(piece)
-        return found
+        return self._records.read(all_of_it=all_of_it) if self._records.are_kept else found
 
     def progress(self, *, now: float, all_of_it: bool) -> journal.Progress | None:
         """What is to be told now of how far it is."""

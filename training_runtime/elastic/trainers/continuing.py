@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from training_runtime.elastic.trainers import identity
 from training_runtime.elastic.trainers.interruption import Interruption
+from training_runtime.elastic.trainers.recording import Recorder
 from training_runtime.elastic.trainers.trainings import Training, Trainings
 
 SWITCH = "EDT_CONTINUE_TRAINERS"  # "0" in the environment of a run: its script sees to that itself
 
 _trainings: Trainings | None = None
+_recorder: Recorder | None = None
 _workers = 1
 _is_stopped: Callable[[], bool] = bool
 
 
 def begin_run(is_stopped: Callable[[], bool] = bool) -> None:
     """In the process that runs the script of a run, before its first line."""
-    global _trainings, _workers, _is_stopped
+    global _trainings, _recorder, _workers, _is_stopped
     _is_stopped = is_stopped
     _workers = int(os.environ.get("WORLD_SIZE") or 1)
     _trainings = Trainings(os.environ) if os.environ.get(SWITCH) != "0" else None
+    _recorder = Recorder(Path(os.environ["RESULT_DIR"]))
 
 
 def begin(workers: int, *, goes_on: bool = False) -> Training | None:
@@ -31,6 +35,11 @@ def begin(workers: int, *, goes_on: bool = False) -> Training | None:
     if _trainings is None or workers != _workers:
         return None
     return _trainings.begin(identity.of_caller(sys._getframe(1)), goes_on=goes_on)
+
+
+def recorder() -> Recorder | None:
+    """For what a trainer logs; None outside of a run."""
+    return _recorder
 
 
 def interruption(training: Training) -> Interruption:

@@ -1,5 +1,5 @@
 """Transformers' `Trainer` (and those made of it: Seq2SeqTrainer, those of TRL): `train()` goes on from the last checkpoint that this
-training of the run has saved, and saves one when it is told to end.
+training of the run has saved, and saves one when it is told to end. What it logs is kept with its step, which it does not print.
 
 Of another number of workers a step has another number of samples. A training of so many epochs then goes on at the same part of its epoch,
 with the step that this is now, also in its schedule; one of `max_steps` at the same step.
@@ -35,6 +35,18 @@ def change(module: ModuleType) -> None:
     """`transformers.trainer`, once it is imported."""
     trainer = module.Trainer
     trainer.train = _continued(trainer.train, module.TrainerCallback)
+    trainer.log = _recorded(trainer.log)
+
+
+def _recorded(log: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(log)
+    def recorded(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = continuing.recorder()
+        if recorder is not None and self.is_world_process_zero():
+            recorder.record(self.state.global_step, logs)
+        return log(self, logs, *args, **kwargs)
+
+    return recorded
 
 
 def _continued(train: Callable[..., Any], callback: type) -> Callable[..., Any]:
@@ -42,6 +54,8 @@ def _continued(train: Callable[..., Any], callback: type) -> Callable[..., Any]:
     def continued(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         trial = args[0] if args else kwargs.get("trial")
         training = continuing.begin(self.args.world_size, goes_on=bool(resume_from_checkpoint)) if trial is None else None
+        if (recorder := continuing.recorder()) is not None and self.is_world_process_zero():
+            recorder.begin(training.number if training else None)
         if training is None:
             return train(self, resume_from_checkpoint, *args, **kwargs)
         last = training.last()

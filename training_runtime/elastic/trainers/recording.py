@@ -1,0 +1,70 @@
+"""What a trainer logs, kept for the run's curves with the step that it belongs to, which is not among what the trainer prints. A script
+with several trainings, one behind the other, has curves that go on from each to the next."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from training_runtime.elastic.script_logs.trainer_records import PATH, TIME
+
+TRAINING = "training"  # its number; a word, so it is none of the figures
+
+
+class Recorder:
+    """Of the run with this RESULT_DIR, in its first worker. On a disk that takes nothing more the figures are lost, and the script hears
+    nothing of it."""
+
+    def __init__(self, results: Path) -> None:
+        self._path = results / PATH
+        self._last: dict[int, int] | None = None  # the last step of each training that has begun, here or in a process before
+        self._number = self._before = 0
+
+    def begin(self, number: int | None) -> None:
+        """A training begins: by its number in the run where it goes on, else the next of this process."""
+        last = self._known()
+        self._number = self._number + 1 if number is None else number
+        self._before = sum(step for each, step in last.items() if each < self._number)
+        self._write("")
+
+    def record(self, step: int, logged: Mapping[str, Any]) -> None:
+        """What was logged at a step of the training that has begun last, or before the first one."""
+        self._known()[self._number] = step
+        values = {str(name): value for name, each in logged.items() if (value := _number(each)) is not None}
+        said = {**values, "step": self._before + step, TIME: time.time(), TRAINING: f"{self._number}/{step}"}
+        self._write(json.dumps(said))
+
+    def _known(self) -> dict[int, int]:
+        if self._last is None:
+            self._last = _read(self._path)
+        return self._last
+
+    def _write(self, line: str) -> None:
+        """On a line of its own, also behind one that was left without an end."""
+        with suppress(OSError):
+            self._path.parent.mkdir(exist_ok=True)
+            with open(self._path, "a") as file:
+                file.write(f"\n{line}\n")
+
+
+def _number(value: Any) -> float | None:
+    """Of a Python or numpy number, or a tensor of one; None of what is another thing, as words are."""
+    if isinstance(value, bool | str | bytes):
+        return None
+    with suppress(Exception):
+        return float(value)
+    return None
+
+
+def _read(path: Path) -> dict[int, int]:
+    found: dict[int, int] = {}
+    with suppress(OSError), open(path, errors="replace") as lines:
+        for line in lines:
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                number, step = json.loads(line)[TRAINING].split("/")
+                found[int(number)] = int(step)
+    return found
