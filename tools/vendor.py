@@ -58,15 +58,14 @@ PACKAGES = (
 )
 
 TOKENS = """
-    background backgroundHover backgroundSelected backgroundInverse layer01 layer02 layerHover01 layerHover02 layerSelected01 layerAccent01
-    field01 field02 fieldHover01 borderSubtle00 borderSubtle01 borderStrong01 borderInteractive borderDisabled textPrimary textSecondary
-    textHelper textPlaceholder textOnColor textError textInverse textDisabled linkPrimary linkPrimaryHover iconPrimary iconSecondary
-    focus focusInset interactive highlight overlay shadow supportError supportSuccess supportWarning supportInfo
-    syntaxKeyword syntaxString syntaxNumber syntaxComment syntaxFunction syntaxClassName syntaxOperator syntaxVariable syntaxAttribute
-""".split()  # noqa: SIM905  (a list of 50 literals reads worse)
+    background backgroundHover backgroundInverse layer01 layer02 layerHover01 layerSelected01 layerAccent01 field01 field02
+    fieldHover01 borderSubtle00 borderSubtle01 borderStrong01 borderInteractive textPrimary textSecondary textHelper textError
+    textInverse textDisabled linkPrimary linkPrimaryHover iconSecondary focus focusInset interactive highlight shadow supportError
+    supportSuccess supportWarning supportInfo syntaxKeyword syntaxNumber syntaxAttribute
+""".split()  # noqa: SIM905  (a list of so many literals reads worse)
 
 ICONS = """
-    add arrow--down arrow--right arrow--up asleep chart--line checkmark--filled checkmark chevron--down chevron--right chip circle-dash
+    add arrow--down arrow--right arrow--up chart--line checkmark--filled checkmark chevron--down chevron--right chip circle-dash
     close code copy dashboard data--base document download edit email error--filled filter flow folder group help hourglass image
     in-progress information--filled keyboard launch light logout notification overflow-menu--vertical pause play queued renew restart rocket
     search settings stop--filled tag time trash-can upload user--avatar view warning--alt--filled warning--filled wifi--off
