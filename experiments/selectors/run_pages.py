@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -33,6 +34,8 @@ from experiments.models.runs import LIVE
 from experiments.runs import digests
 
 MOST_COMPANIONS = 500
+MEASURES = ("loss", "accuracy")
+ACCURACIES = frozenset({"acc", "accuracy"})
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,24 @@ def latest_metrics(run: TrainingRun) -> list[MetricSeries]:
 
 
 def chart_names(run: TrainingRun, *, limit: int = 60) -> tuple[list[str], list[str]]:
-    """The run's metrics in the order in which its page draws them: (loss and accuracy, the rest by name)."""
-    names = set(run.series.values_list("name", flat=True)[:400])
-    first: list[str] = [name for name in ("loss", "accuracy") if name in names]
-    return first, sorted(names.difference(first))[:limit]
+    """The run's metrics in the order in which its page draws them: (those that people look at first, the rest by name)."""
+    groups: dict[str, set[str]] = {}
+    for name, group in run.series.values_list("name", "group")[:800]:
+        groups.setdefault(name, set()).add(group)
+    first = first_charts(groups)
+    return first, sorted(groups.keys() - set(first))[:limit]
+
+
+def first_charts(groups: Mapping[str, set[str]]) -> list[str]:
+    """At most two of the metrics, given with the groups that they are measured in: `loss` and `accuracy`, else the first of each kind: a
+    loss of a test, of the training, an accuracy of a test, of the training. The page does so too (static/js/curves.js, `first`)."""
+    kinds: dict[int, str] = {}
+    for name in sorted(groups):
+        words, of_test = set(re.split(r"[^a-z]+", name.lower())), "test" in groups[name]
+        kind = MEASURES.index(name) if name in MEASURES else 3 - of_test if "loss" in words else 5 - of_test if words & ACCURACIES else None
+        if kind is not None:
+            kinds.setdefault(kind, name)
+    return sorted((kinds[kind] for kind in sorted(kinds)[:2]), key=lambda name: "train" not in groups[name])
 
 
 def logged_facts(run: TrainingRun) -> LoggedFacts | None:

@@ -6,6 +6,7 @@
 /** @typedef {'step' | 'time' | 'samples'} Axis */
 
 const RATES = 160; // points of the throughput's curve
+const MEASURES = ['loss', 'accuracy'];
 
 export class Curves {
   constructor() {
@@ -29,6 +30,19 @@ export class Curves {
     this.thinned = answer.curves.some((/** @type {any} */ curve) => curve.sampled);
     this.marks = answer.marks;
     this.shape = answer.shape;
+  }
+
+  /** The metrics to draw first, as the server does (first_charts). @returns {string[]} */
+  first() {
+    /** @type {string[]} */
+    const kinds = [];
+    const is = (/** @type {'train' | 'test'} */ group, /** @type {string} */ name) => Number(!!this.byName.get(name)?.[group]);
+    for (const name of [...this.byName.keys()].sort()) {
+      const measure = MEASURES.indexOf(name);
+      const [loss, accuracy] = [/(^|[^a-z])loss([^a-z]|$)/i, /(^|[^a-z])acc(uracy)?([^a-z]|$)/i].map((each) => each.test(name));
+      kinds[measure >= 0 ? measure : (loss ? 3 : accuracy ? 5 : 7) - is('test', name)] ||= name;
+    }
+    return kinds.slice(0, 6).filter(Boolean).slice(0, 2).sort((a, b) => is('train', b) - is('train', a));
   }
 
   /** The steps that a stretch of the axis covers, a point more at each side. @param {[number, number]} range @param {Axis} axis @returns {[number, number]} */

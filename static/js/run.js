@@ -18,7 +18,6 @@ const LOW_HEIGHT = 110;
 const FINER_MS = 250;
 const VALUES_MS = 5000; // the table of last values is fetched anew at most so often while points come
 const MOST_POINTS = 6000; // of one curve, before the server is asked for a down-sampled one again
-const FIRST = ['loss', 'accuracy'];
 const WORKERS = '\0workers';
 const RATES = '\0rates';
 const BUSY = '\0busy';
@@ -95,8 +94,8 @@ function schedule() {
 }
 
 function names() {
-  const found = [...curves.byName.keys()];
-  return [...FIRST.filter((n) => curves.byName.has(n)), ...found.filter((n) => !FIRST.includes(n)).sort()];
+  const first = curves.first();
+  return [...first, ...[...curves.byName.keys()].filter((name) => !first.includes(name)).sort()];
 }
 
 function draw() {
@@ -151,7 +150,7 @@ function figureFor(name, low) {
   let row = list.querySelector('.chart-lows');
   if (low && !row) list.insertBefore((row = Object.assign(document.createElement('div'), { className: 'chart-lows' })), document.getElementById('use-slots'));
   if (low) row?.append(box);
-  else list.insertBefore(box, FIRST.includes(name) ? row || document.getElementById('use-slots') : null);
+  else list.insertBefore(box, curves.first().includes(name) ? row || document.getElementById('use-slots') : null);
   return box;
 }
 

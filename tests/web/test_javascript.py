@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, Route
 
 from experiments.errors import DomainError
 from experiments.logs.terminal import render_screen
+from experiments.selectors import run_pages
 from experiments.services.grid import expanded
 from experiments.templatetags import studio
 from tests.architecture.source import ROOT
@@ -60,6 +61,33 @@ def test_a_figure_is_written_as_the_server_writes_it(call: Call) -> None:
     written = call("chart.js", "(m, numbers) => numbers.map(m.figure)", numbers)
     assert written == [studio.value(number) for number in numbers]
     assert call("chart.js", "figure", None) == studio.value(float("nan"))
+
+
+FIRST = (
+    "(m, sets) => sets.map((groups) => { const c = new m.Curves(); for (const [n, g] of groups) c.byName.set(n, g); return c.first(); })"
+)
+
+
+def test_the_charts_that_come_first_are_those_that_the_server_puts_first(call: Call) -> None:
+    draw = random.Random(5)
+    names = [
+        "loss",
+        "accuracy",
+        "eval_loss",
+        "val/loss",
+        "train_loss",
+        "train/loss",
+        "val_acc",
+        "Accuracy",
+        "lr",
+        "mfu",
+        "loss_D",
+        "glossy",
+    ]
+    kinds = [{"train"}, {"test"}, {"train", "test"}]
+    sets = [{name: draw.choice(kinds) for name in draw.sample(names, draw.randrange(len(names)))} for _ in range(300)]
+    found = call("curves.js", FIRST, [[[name, dict.fromkeys(groups, True)] for name, groups in each.items()] for each in sets])
+    assert found == [run_pages.first_charts(each) for each in sets]
 
 
 def test_a_length_of_time_is_spelled_as_the_server_spells_it(call: Call) -> None:

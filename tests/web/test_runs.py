@@ -13,6 +13,7 @@ from django.utils import timezone
 from experiments.definitions.arguments import arguments
 from experiments.metrics import ingest
 from experiments.models import Grant, Slot, TrainingRun, User
+from experiments.selectors import run_pages
 from experiments.templatetags.studio import spell
 from tests import cast
 from tests.conftest import SentMessages
@@ -84,6 +85,29 @@ def test_curves_come_with_what_their_axes_need(studio: Seeded, as_: As) -> None:
     page = as_(studio.alice).get(reverse("run", args=[studio.running.pk])).content.decode()
     assert [part.split('"')[0] for part in page.split('data-chart="')[1:]] == ["loss", "accuracy", ":workers", ":rates", ":busy", ":memory"]
     assert "ends at about" in page
+
+
+TRAIN, TEST, BOTH = {"train"}, {"test"}, {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "first"),
+    [
+        ({}, []),
+        ({"lr": TRAIN, "reward": TRAIN}, []),
+        ({"lr": TRAIN, "loss": BOTH}, ["loss"]),
+        ({"accuracy": BOTH, "loss": BOTH, "val_loss": TEST}, ["loss", "accuracy"]),
+        ({"loss": TRAIN, "eval_loss": TEST, "train_loss": TRAIN, "entropy": TRAIN}, ["loss", "eval_loss"]),
+        ({"train/loss": TRAIN, "val/loss": TEST, "val/acc": TEST}, ["train/loss", "val/loss"]),
+        (
+            {"val/box_loss": TEST, "val/cls_loss": TEST, "train/box_loss": TRAIN, "train/cls_loss": TRAIN},
+            ["train/box_loss", "val/box_loss"],
+        ),
+        ({"train_acc": TRAIN, "valid_acc": TEST, "glossy": TRAIN}, ["train_acc", "valid_acc"]),
+    ],
+)
+def test_the_charts_that_come_first_are_of_what_people_look_at_first(groups: dict[str, set[str]], first: list[str]) -> None:
+    assert run_pages.first_charts(groups) == first
 
 
 def test_the_use_of_slots_is_on_the_page_where_it_is_known_and_nowhere_else(studio: Seeded, as_: As) -> None:
