@@ -22,6 +22,7 @@ from experiments.live import notify
 from experiments.metrics import journal_rows, slot_deaths
 from experiments.metrics.curve_points import store_points
 from experiments.metrics.journal_rows import NewPoint, Rows
+from experiments.metrics.logged_pace import recent_pace
 from experiments.models import GenerationRecord, Grant, JournalCursor, LoggedFacts, RunEvent, RunState, StateDigest, TrainingRun
 from experiments.models.runs import LIVE, TRAINED
 from experiments.notifications import rules
@@ -64,8 +65,8 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
             return Recorded(taken=False)
         run = TrainingRun.objects.select_related("experiment").get(pk=run_id)
         _measure_prologue(run, rows)
-        _count_logged(run, rows)
         points = store_points(run, rows)
+        _count_logged(run, rows)
         _store_rare(run, rows)
         _store_noted(run, rows)
         rows.progress |= digests.store_digests(run, rows)
@@ -225,9 +226,11 @@ def _measure_prologue(run: TrainingRun, rows: Rows) -> None:
 
 
 def _count_logged(run: TrainingRun, rows: Rows) -> None:
-    """The steps of a script that does not train with FabricModel are those that it logs."""
+    """The steps of a script that does not train with FabricModel are those that it logs, and it is as fast as these come."""
     if rows.logged_step is not None and run.engines is None and "engines" not in rows.progress:
         rows.progress["step"] = max(run.step, rows.logged_step)
+        if (pace := recent_pace(run)) is not None:
+            rows.progress["step_rate"] = pace
 
 
 def _follow_state(run: TrainingRun, rows: Rows, now: dt.datetime) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from experiments.cluster import scheduling
+from experiments.metrics import logged_pace
 from experiments.metrics.ingest import progress_of
 from experiments.models import JournalCursor, MetricSeries, Node, RunState, TrainingRun
 from experiments.runs import states
@@ -29,6 +30,33 @@ def test_figures_that_a_plain_script_logs_are_curves_and_say_that_it_runs(run: T
         ("train", "loss"): (2, 10),
         ("test", "f1"): (1, 10),
     }
+
+
+@pytest.mark.parametrize(
+    ("newest", "is_as_fast_as"),
+    [
+        ([], None),
+        ([(10, 100.0)], None),
+        ([(20, 100.5), (10, 100.0)], None),  # what was read at once
+        ([(40, 102.0), (20, 101.5), (10, 100.0)], 15.0),
+        ([(900, 300.0), (800, 295.0), (600, 275.0), (10, 100.0)], 12.0),  # of the last half minute
+        ([(3, 1000.0), (2, 880.0), (1, 760.0)], 1 / 120),  # epochs, which take longer than that
+        ([(30, 50.0), (20, 100.0)], None),  # a clock was put back
+        ([(30, 130.0), (20, 170.0), (10, 120.0)], 2.0),
+    ],
+)
+def test_a_script_is_as_fast_as_its_last_figures_came(newest: list[tuple[int, float]], is_as_fast_as: float | None) -> None:
+    assert logged_pace.pace(newest) == (None if is_as_fast_as is None else pytest.approx(is_as_fast_as))
+
+
+def test_how_fast_a_plain_script_goes_its_own_figures_say(run: TrainingRun) -> None:
+    cast.write_journal(run, Logged("test", 0, {"f1": 0.5}), Logged("train", 5, {"loss": 2.0}))
+    take(run)
+    assert run.step_rate is None
+    cast.write_journal(run, Logged("train", 9, {"loss": 1.0}), t=1_790_000_010.0)
+    take(run)
+    assert run.step_rate == pytest.approx(4 / 10)
+    assert progress_of(run)["rate"] == run.step_rate
 
 
 def test_figures_that_a_script_logs_beside_its_training_change_neither_its_steps_nor_its_state(run: TrainingRun) -> None:

@@ -149,6 +149,20 @@ def test_evaluations_without_a_step_belong_to_where_the_training_is(tmp_path: Pa
     assert [(each.step, each.value) for each in found if each.name == "eval_loss"] == [(1, 3.0), (4, 2.0), (5, 2.5), (8, 1.0), (9, 1.25)]
 
 
+def test_what_is_printed_between_two_looks_is_at_even_distances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = tmp_path / "log" / "driver" / "console.log"
+    log.parent.mkdir(parents=True)
+    moments = iter([1000.0, 1001.0, 1000.5, 1003.5])
+    monkeypatch.setattr("training_runtime.elastic.script_logs.printed_figures.time.time", lambda: next(moments))
+    follower = PrintedFigures(tmp_path, {})
+    log.write_text("".join(f"iter {step}: loss 0.5\n" for step in (1, 2, 3, 4)))
+    assert [each.t for each in follower.read(now=1.0, all_of_it=False)] == [1000.25, 1000.5, 1000.75, 1001.0]
+    log.write_text(log.read_text() + "iter 5: loss 0.5\niter 6: loss 0.5\n")
+    assert [each.t for each in follower.read(now=2.0, all_of_it=False)] == [1000.5, 1000.5], "the clock was put back"
+    log.write_text(log.read_text() + "iter 7: loss 0.5\n")
+    assert [each.t for each in follower.read(now=3.0, all_of_it=False)] == [1003.5]
+
+
 def read(follower: EventFolders, now: float) -> list[tuple[str, str, int, float]]:
     return [(each.group, each.name, each.step, each.value) for each in follower.read(now=now, all_of_it=True).figures]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from training_runtime import journal
@@ -30,6 +32,7 @@ class PrintedFigures:
         self._lines: dict[str, PrintedLines] = {}
         self._counts: dict[frozenset[str], int] = {}
         self._looked = self._told = float("-inf")
+        self._until = time.time()
         self._progress: journal.Progress | None = None
 
     @property
@@ -41,8 +44,8 @@ class PrintedFigures:
         return now - self._looked >= LOOK_S
 
     def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
-        """What was printed since."""
-        self._looked = now
+        """What was printed since, at even distances: nobody knows when it was printed, and at one moment it would be without end fast."""
+        self._looked, since, self._until = now, self._until, time.time()
         found: list[Figure] = []
         for piece in self._logs.read(all_of_it=all_of_it):
             if drawn := bar(piece.text):
@@ -52,7 +55,8 @@ class PrintedFigures:
                     found += self._for_people(piece.path, beside_bar(piece.text))
             elif piece.whole:
                 found += self._figures(piece)
-        return self._records.read(all_of_it=all_of_it) if self._records.are_kept else found
+        records = self._records.read(all_of_it=all_of_it)
+        return records if self._records.are_kept else _dated(found, since, self._until)
 
     def progress(self, *, now: float, all_of_it: bool) -> journal.Progress | None:
         """What is to be told now of how far it is."""
@@ -88,6 +92,12 @@ class PrintedFigures:
         found = self._lines.setdefault(path, PrintedLines()).add(text)
         self._source = path if found else self._source
         return [Figure(each.group, each.name, each.step, each.value, 0.0) for each in found]
+
+
+def _dated(found: list[Figure], since: float, until: float) -> list[Figure]:
+    """In their order, from the first moment, which is the last where the clock was put back, to the other."""
+    each_s = max(0.0, until - since) / max(1, len(found))
+    return [replace(figure, t=until - each_s * (len(found) - place)) for place, figure in enumerate(found, 1)]
 
 
 def _are_of_test(names: frozenset[str]) -> bool:
