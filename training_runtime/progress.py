@@ -8,8 +8,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a script is as its own progress bar says: `done` of `total` units of any kind, under the bar's `label`. `left_s` None where
-    the bar does not say."""
+    """How far a script is as its own progress bar says, or its library's trainer: `done` of `total` units of any kind, under the bar's
+    `label`. `left_s` None where it does not say."""
 
     done: float
     total: float

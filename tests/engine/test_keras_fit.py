@@ -74,6 +74,8 @@ def test_a_fit_that_is_displaced_goes_on_to_the_same_weights(begin, kind, backen
     tell_in_step(run, 13)
     go_on(run)
     assert_as(run, straight)
+    told = run.events("progress")[-1]
+    assert told.done == told.total == straight.events("progress")[-1].total, "of all epochs"
 
 
 def test_a_fit_goes_on_on_a_machine_where_its_results_have_another_path(begin, tmp_path):

@@ -89,6 +89,7 @@ def test_a_single_process_that_is_displaced_goes_on_to_the_same_weights(begin, n
     assert noted(run, "evaluated") == noted(straight, "evaluated")
     assert noted(run, "end") == [60]
     assert noted(run, "weights") == noted(straight, "weights")
+    assert [(last.done, last.total) for last in run.events("progress")[-1:]] == [(60, 60)], "of all epochs"
     if name == "transformers":
         assert learning_rates(run) == learning_rates(straight)
         assert [step for step, _ in learning_rates(run)] == list(range(5, 61, 5)), "of the training, not lines that were printed"

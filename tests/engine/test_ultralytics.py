@@ -115,6 +115,7 @@ def test_a_training_that_is_displaced_goes_on_behind_its_last_epoch_in_the_same_
     assert noted(run, "folder") == ["train"]
     assert table_of(run) == [1, 2, 3, 4]
     assert {event.step for event in run.events("logged")} == {1, 2, 3, 4}
+    assert [(last.done, last.total, last.label) for last in run.events("progress")[-1:]] == [(4, 4, "Epochs")]
 
 
 def test_one_that_dies_as_it_saves_goes_on_from_the_checkpoint_before(begin):

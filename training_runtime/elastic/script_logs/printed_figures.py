@@ -12,6 +12,7 @@ from training_runtime.elastic.script_logs.console_logs import ConsoleLogs, Piece
 from training_runtime.elastic.script_logs.event_folders import Figure, group_of
 from training_runtime.elastic.script_logs.printed import Bars, bar, beside_bar, figures
 from training_runtime.elastic.script_logs.printed_lines import PrintedLines
+from training_runtime.elastic.script_logs.trainer_progress import TrainerProgress
 from training_runtime.elastic.script_logs.trainer_records import PATH, TrainerRecords
 
 LOOK_S = 1.0
@@ -23,11 +24,11 @@ MOST_KINDS = 1000  # of lines, by the names in them
 class PrintedFigures:
     """Of the run whose result folder is `root`. `offsets`: how far each log was read. Where several processes print figures, those of the
     first that does are taken. Lines for people count as long as none is an object or dict, which says the same to programs, and none of it
-    where a library's trainer has records."""
+    where a library's trainer has records; nor do bars where it says how far it is."""
 
     def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
         self._logs, self._bars = ConsoleLogs(root, offsets), Bars()
-        self._records = TrainerRecords(root, offsets.get(PATH, 0))
+        self._records, self._trainer = TrainerRecords(root, offsets.get(PATH, 0)), TrainerProgress(root)
         self._source, self._has_records = "", False
         self._lines: dict[str, PrintedLines] = {}
         self._counts: dict[frozenset[str], int] = {}
@@ -47,14 +48,16 @@ class PrintedFigures:
         """What was printed since, at even distances: nobody knows when it was printed, and at one moment it would be without end fast."""
         self._looked, since, self._until = now, self._until, time.time()
         found: list[Figure] = []
+        reported = self._trainer.read()
         for piece in self._logs.read(all_of_it=all_of_it):
             if drawn := bar(piece.text):
-                if (tells := self._bars.add(drawn, now)) is not None:
+                if (tells := self._bars.add(drawn, now)) is not None and not self._trainer.is_at_work:
                     self._progress = journal.Progress(tells.done, tells.total, tells.left_s, tells.label[:LONGEST_LABEL])
                 if piece.whole:
                     found += self._for_people(piece.path, beside_bar(piece.text))
             elif piece.whole:
                 found += self._figures(piece)
+        self._progress = reported or self._progress
         records = self._records.read(all_of_it=all_of_it)
         return records if self._records.are_kept else _dated(found, since, self._until)
 

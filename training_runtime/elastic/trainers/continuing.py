@@ -10,6 +10,7 @@ from pathlib import Path
 from training_runtime.elastic.trainers import identity
 from training_runtime.elastic.trainers.interruption import Interruption
 from training_runtime.elastic.trainers.recording import Recorder
+from training_runtime.elastic.trainers.reporting import ProgressReports
 from training_runtime.elastic.trainers.trainings import Training, Trainings
 
 SWITCH = "EDT_CONTINUE_TRAINERS"  # "0" in the environment of a run: its script sees to that itself
@@ -44,6 +45,11 @@ def recorder() -> Recorder | None:
 
 def interruption(training: Training) -> Interruption:
     return Interruption(os.environ, training.number, _is_stopped)
+
+
+def reports() -> ProgressReports:
+    """For how far a training of this run is."""
+    return ProgressReports(os.environ)
 
 
 def say(sentence: str) -> None:

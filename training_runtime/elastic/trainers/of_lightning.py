@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
 from training_runtime.elastic.trainers.lightning_batches import SAVED as SAVED_BATCHES
 from training_runtime.elastic.trainers.lightning_batches import FollowedBatches
+from training_runtime.elastic.trainers.reporting import ProgressReports
 from training_runtime.elastic.trainers.trainings import Saved, Training, is_moved, moved
 
 COMPOSED = "_HandlersCompose"
@@ -41,10 +42,19 @@ class _Followed:
     last: Saved | None
     batches: FollowedBatches
     is_between: bool = False
+    reports: ProgressReports = field(default_factory=continuing.reports)
 
     def note(self, trainer: Any, path: Path) -> None:
         places = lightning_places.of(trainer) | {"is_between": self.is_between}
         self.training.note(path, path, step=trainer.global_step, samples=trainer.world_size, places=places)
+
+    def report(self, trainer: Any) -> None:
+        """Of so many steps or, where that is not said, epochs; of a data set without a length nobody knows how far it is."""
+        if trainer.max_steps > 0:
+            self.reports.report(trainer.global_step, trainer.max_steps, "Steps")
+        elif trainer.max_epochs is not None and trainer.max_epochs > 0:
+            done = trainer.fit_loop.epoch_loop.total_batch_idx + 1
+            self.reports.report(done, trainer.max_epochs * trainer.num_training_batches, "Batches")
 
     def stop_if_told(self, trainer: Any) -> None:
         if not self.interruption.is_due():
@@ -103,6 +113,7 @@ def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
             try:
                 return fit(*call.args, **call.kwargs)
             finally:
+                followed.reports.end()
                 del _running[id(self)]
                 self.callbacks[:] = [each for each in self.callbacks if each not in (before, behind)]
 
@@ -154,6 +165,9 @@ def _last(base: type, followed: _Followed) -> Any:
             interruption.listen(_is_lightnings)  # which has the workers meet in a handler of signals
 
         on_sanity_check_start = on_train_start
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            followed.report(trainer)
 
         def on_train_end(self, trainer: Any, *_: Any) -> None:
             followed.stop_if_told(trainer)

@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +23,7 @@ import torch
 from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
+from training_runtime.elastic.trainers.reporting import ProgressReports
 from training_runtime.elastic.trainers.trainings import Saved, Training, is_moved, moved
 
 STATE = "trainer_state.json"  # written last
@@ -61,7 +62,8 @@ def _continued(train: Callable[..., Any], callback: type) -> Callable[..., Any]:
         last = training.last()
         with continuing.interruption(training) as interruption, tempfile.TemporaryDirectory() as folder:
             interruption.listen()
-            hears = _callback(callback, _Watched(self, training, interruption, is_due=last is not None and last.is_due))
+            watched = _Watched(self, training, interruption, is_due=last is not None and last.is_due)
+            hears = _callback(callback, watched)
             if last is not None:
                 say(f"This training goes on from {last.path} (step {last.step}).")
                 resume_from_checkpoint = _fitted(self, last, Path(folder))
@@ -69,6 +71,7 @@ def _continued(train: Callable[..., Any], callback: type) -> Callable[..., Any]:
             try:
                 return train(self, resume_from_checkpoint, *args, **kwargs)
             finally:
+                watched.reports.end()
                 self.remove_callback(hears)
 
     return continued
@@ -88,6 +91,7 @@ class _Watched:
     training: Training
     interruption: Interruption
     is_due: bool  # an evaluation that was left out
+    reports: ProgressReports = field(default_factory=continuing.reports)
 
     def note(self, folder: str, *, is_due: bool = False) -> None:
         step = self.trainer.state.global_step
@@ -117,6 +121,7 @@ def _callback(base: type, watched: _Watched) -> Any:
             watched.note(args.output_dir)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            watched.reports.report(state.global_step, state.max_steps, "Steps")
             if watched.is_due:
                 control.should_evaluate, control.should_save = True, control.should_save or args.load_best_model_at_end
                 watched.is_due = False

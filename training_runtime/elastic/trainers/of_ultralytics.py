@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from training_runtime.elastic.state import durable
 from training_runtime.elastic.trainers import continuing
 from training_runtime.elastic.trainers.continuing import say
+from training_runtime.elastic.trainers.reporting import ProgressReports
 from training_runtime.elastic.trainers.trainings import Saved, Training
 
 CHANGED = ("check_resume", "train", "save_model", "final_eval", "_do_train", "_setup_train")
@@ -35,6 +36,7 @@ class _Followed:
     training: Training
     last: Saved | None
     kept: Path
+    reports: ProgressReports = field(default_factory=continuing.reports)
 
     @property
     def is_trained(self) -> bool:
@@ -192,6 +194,7 @@ def _saved(save: Callable[..., Any]) -> Callable[..., Any]:
                 followed.put_back(self)
             raise
         epochs = self.epoch + 1
+        followed.reports.report(epochs, self.epochs, "Epochs")
         followed.note(self, self.last, epochs=epochs, is_trained=epochs >= self.epochs or bool(getattr(self, "stop", False)))
         followed.drop_kept()
         return done
@@ -205,6 +208,8 @@ def _ended(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(evaluate)
     def ended(self: Any, *args: Any, **kwargs: Any) -> Any:
         followed = _running.get(self)
+        if followed is not None:
+            followed.reports.end()
         if followed is None or not followed.is_saved_by(self):
             return evaluate(self, *args, **kwargs)
         epochs = self.epoch + 1
