@@ -40,6 +40,27 @@ def test_trainings_of_a_script_go_on_where_the_one_before_has_ended(tmp_path: Pa
     assert [step for *_, step, _ in read(tmp_path)] == [0, 30, 35]
 
 
+def test_a_second_evaluation_at_a_step_is_told_where_it_says_something_else(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.begin(1)
+    recorder.record(30, {"eval_loss": 0.5, "eval_runtime": 1.0})
+    recorder.record(30, {"train_loss": 0.6, "epoch": 3.0})
+    recorder.record(30, {"eval_loss": 0.5, "eval_runtime": 1.1, "eval_steps_per_second": 9.0})  # of the same data
+    recorder.record(30, {"eval_loss": 0.75, "eval_runtime": 1.2})
+    recorder.record(30, {"eval_loss": 0.25, "eval_runtime": 1.2})
+    assert [each[1:] for each in read(tmp_path)] == [
+        ("eval_loss", 30, 0.5),
+        ("eval_runtime", 30, 1.0),
+        ("train_loss", 30, 0.6),
+        ("eval_steps_per_second", 30, 9.0),
+        ("eval_loss", 31, 0.75),
+        ("eval_loss", 32, 0.25),
+    ]
+    recorder.begin(2)
+    recorder.record(1, {"eval_loss": 0.5})
+    assert read(tmp_path)[-1] == ("test", "eval_loss", 31, 0.5)
+
+
 def test_a_process_after_this_one_leaves_out_trainings_and_goes_on_in_others(tmp_path: Path) -> None:
     first = Recorder(tmp_path)
     for number, steps in ((1, 30), (2, 30), (3, 7)):

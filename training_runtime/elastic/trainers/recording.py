@@ -13,6 +13,7 @@ from typing import Any
 from training_runtime.elastic.script_logs.trainer_records import PATH, TIME
 
 TRAINING = "training"  # its number; a word, so it is none of the figures
+SPEEDS = ("_runtime", "_per_second")  # ends of names of what is another thing each time
 
 
 class Recorder:
@@ -23,20 +24,32 @@ class Recorder:
         self._path = results / PATH
         self._last: dict[int, int] | None = None  # the last step of each training that has begun, here or in a process before
         self._number = self._before = 0
+        self._told: dict[str, tuple[int, float]] = {}  # the last of each figure: its step and value
 
     def begin(self, number: int | None) -> None:
         """A training begins: by its number in the run where it goes on, else the next of this process."""
         last = self._known()
         self._number = self._number + 1 if number is None else number
         self._before = sum(step for each, step in last.items() if each < self._number)
+        self._told.clear()
         self._write("")
 
     def record(self, step: int, logged: Mapping[str, Any]) -> None:
-        """What was logged at a step of the training that has begun last, or before the first one."""
+        """What was logged at a step of the training that has begun last, or before the first one. What has been logged at that step before,
+        as by an evaluation behind the last one, is told one step later if it is something else."""
         self._known()[self._number] = step
-        values = {str(name): value for name, each in logged.items() if (value := _number(each)) is not None}
-        said = {**values, "step": self._before + step, TIME: time.time(), TRAINING: f"{self._number}/{step}"}
-        self._write(json.dumps(said))
+        lines: dict[int, dict[str, float]] = {}
+        for name, each in logged.items():
+            if (value := _number(each)) is None:
+                continue
+            last, before = self._told.get(str(name), (-1, 0.0))
+            if last < step or not (value == before or str(name).endswith(SPEEDS)):
+                at = max(step, last + 1)
+                self._told[str(name)] = at, value
+                lines.setdefault(at, {})[str(name)] = value
+        for at, values in lines.items():
+            said = {**values, "step": self._before + at, TIME: time.time(), TRAINING: f"{self._number}/{step}"}
+            self._write(json.dumps(said))
 
     def _known(self) -> dict[int, int]:
         if self._last is None:
