@@ -124,8 +124,21 @@ def test_whatever_stands_in_the_file_nothing_is_raised(tmp_path_factory: pytest.
     assert read(results)[-1] == ("train", "loss", 1, 1.0)
 
 
-def test_a_disk_that_takes_nothing_is_no_matter_of_the_script(tmp_path: Path) -> None:
+def test_what_a_disk_does_not_take_is_written_when_it_does(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").touch()
     recorder = Recorder(tmp_path)
     recorder.begin(1)
     recorder.record(1, {"loss": 1.0})
+    (tmp_path / "checkpoint").unlink()
+    recorder.record(2, {"loss": 0.5})
+    assert read(tmp_path) == [("train", "loss", 1, 1.0), ("train", "loss", 2, 0.5)]
+
+
+def test_a_training_that_is_begun_again_by_its_library_is_at_its_own_steps(tmp_path: Path) -> None:
+    """As with smaller batches, where memory was too small."""
+    recorder = Recorder(tmp_path)
+    recorder.begin(1)
+    recorder.record(10, {"loss": 1.0})
+    recorder.record(5, {"loss": 2.0})
+    recorder.record(15, {"loss": 0.5})
+    assert [step for *_, step, _ in read(tmp_path)] == [10, 5, 15]

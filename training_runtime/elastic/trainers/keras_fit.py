@@ -63,7 +63,7 @@ class FollowedFit:
         self._end: Position | None = None  # of the epoch's batches
         self._validated: tuple[Position, list[Any]] | None = None  # what there was when the validation began
         self._has_failed = False
-        self._reports = continuing.reports()
+        self.reports = continuing.reports()
         _pace.since = _pace.since or time.monotonic()
 
     @property
@@ -173,7 +173,7 @@ class FollowedFit:
         self._step += batch + 1 - self._batches
         self._batches, self._logs = batch + 1, logs
         if (length := self._iterator.num_batches) is not None:
-            self._reports.report(self._epoch * length + self._batches, self._epochs * length, "Batches")
+            self.reports.report(self._epoch * length + self._batches, self._epochs * length, "Batches")
         if self._data_of_fit.is_last(self._batches):
             self._end = self._data_of_fit.position(self._batches)
         if self._interruption.is_due():
@@ -189,7 +189,7 @@ class FollowedFit:
 
     def _end_epoch(self, epoch: int, *_: Any) -> None:
         if self._iterator.num_batches is None:
-            self._reports.report(epoch + 1, self._epochs, "Epochs")
+            self.reports.report(epoch + 1, self._epochs, "Epochs")
         if self._model.stop_training or epoch + 1 >= self._epochs:
             return  # which is its end: see `complete`
         self._epoch, self._batches, self._end, self._validated = epoch + 1, 0, None, None
@@ -200,7 +200,6 @@ class FollowedFit:
 
     def complete(self) -> None:
         """The fit has ended by itself."""
-        self._reports.end()
         if self._complete is not None:
             set_values(variables_of(self._model), self._complete.variables)  # whatever its callbacks have done at the end
             self._data_of_fit.end(self._complete.position)

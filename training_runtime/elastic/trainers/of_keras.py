@@ -54,6 +54,7 @@ def _continued(fit: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 history = fit(self, *args, **kwargs)
             finally:
+                followed.reports.end()
                 _followed.clear()
                 self._initial_epoch = before
             followed.complete()
