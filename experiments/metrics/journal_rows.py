@@ -224,7 +224,13 @@ def _progress(event: Progress, rows: Rows) -> None:
         rows.refused += 1
         return
     left_s = event.left_s if event.left_s is not None and math.isfinite(event.left_s) and event.left_s >= 0 else None
-    rows.progress |= {"bar_done": event.done, "bar_total": event.total, "bar_left_s": left_s, "bar_label": _text(event.label, NAME_LIMIT)}
+    rows.progress |= {
+        "bar_done": event.done,
+        "bar_total": event.total,
+        "bar_left_s": left_s,
+        "bar_label": _text(event.label, NAME_LIMIT),
+        "bar_is_whole": event.is_whole,
+    }
 
 
 def _points(

@@ -108,6 +108,7 @@ class TrainingRun(models.Model):
     bar_total = models.FloatField(null=True)
     bar_left_s = models.FloatField(null=True)
     bar_label = models.CharField(max_length=200, blank=True)
+    bar_is_whole = models.BooleanField(default=False, db_default=False)  # it is of all of the training: its library's trainer says it
     workers = models.PositiveIntegerField(default=0)
     final_metrics = models.JSONField(default=dict, blank=True)
     error_message = models.TextField(blank=True)
@@ -171,13 +172,15 @@ class TrainingRun(models.Model):
         return min(self.priority if asked is None else asked, max(ceiling, self.priority_agreed))
 
     def remaining_s(self) -> float | None:
-        """Seconds to the end at the recent rate; None before both are known."""
+        """Seconds to the end, which plans go by: at the recent rate of its steps, else as its library's trainer says; None while nobody
+        knows. (What a progress bar says may be of one epoch.)"""
         total = self.total_steps()
-        return max(0, total - self.step) / self.step_rate if total and self.step_rate else None
+        if not total:
+            return self.bar_left_s if self.bar_is_whole else None
+        return max(0, total - self.step) / self.step_rate if self.step_rate else None
 
     def left_s(self) -> float | None:
-        """The same for people, who are told what the script's own progress bar says where nobody counts its steps. (Plans do not go by
-        that: it may be of one epoch.)"""
+        """The same for people, who are told what the script's own progress bar says where nobody counts its steps."""
         return self.remaining_s() if self.total_steps() else self.bar_left_s
 
     def duration(self, now: dt.datetime) -> dt.timedelta | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,14 +27,18 @@ class Membership(NamedTuple):
     pause_ms: float
 
 
-def works(runs: Iterable[TrainingRun]) -> dict[int, Work]:
-    """By run: the steps that it has yet to make and its steps a second by number of slots, as measured; nothing where its length or its
-    rate is not known."""
+def works(runs: Collection[TrainingRun], held: Mapping[int, int]) -> dict[int, Work]:
+    """By run: the steps that it has yet to make and its steps a second by number of slots, as measured; where only its library's trainer
+    knows how long it takes, seconds on the slots that it has (`held`: how many, by run). Nothing where nobody knows."""
     chosen = [run for run in runs if run.total_steps() and run.step_rate and run.workers]
     measured = rates(run.pk for run in chosen)
+    told = [run for run in runs if not run.total_steps() and run.remaining_s() is not None]
     return {
-        run.pk: Work(float(max(0, (run.total_steps() or 0) - run.step)), {**measured[run.pk], run.workers: run.step_rate or 0.0})
-        for run in chosen
+        **{run.pk: Work(run.remaining_s(), {run.workers or held.get(run.pk) or run.min_slots: 1.0}) for run in told},
+        **{
+            run.pk: Work(float(max(0, (run.total_steps() or 0) - run.step)), {**measured[run.pk], run.workers: run.step_rate or 0.0})
+            for run in chosen
+        },
     }
 
 

@@ -156,7 +156,7 @@ def what_if(wish: Wish, *, now: dt.datetime, named: Callable[[Collection[int]], 
 
 def scene_of(seen: Snapshot) -> Scene:
     """The facts of the planner, and of each run what it has yet to do."""
-    known = works(seen.runs.values())
+    known = works(seen.runs.values(), {facts.id: len(facts.held) for facts in seen.run_facts})
     return Scene(seen.slot_facts, tuple(Job(facts, known.get(facts.id, Work())) for facts in seen.run_facts), seen.rules)
 
 

@@ -12,10 +12,12 @@ from experiments.metrics import logged_pace
 from experiments.metrics.ingest import progress_of
 from experiments.models import JournalCursor, MetricSeries, Node, RunState, TrainingRun
 from experiments.runs import states
+from experiments.selectors.speeds import works
 from tests import cast
 from tests.conftest import SentMessages
 from tests.domain.test_ingest import NOW, run, take
 from training_runtime.journal import Logged, Progress, Suspended
+from training_runtime.scheduling.simulation import Work
 
 __all__ = ["run"]  # a fixture
 
@@ -79,8 +81,23 @@ def test_how_far_a_plain_script_is_its_own_progress_bar_says(
     assert said.about(f"run-{run.pk}", "points")[-1]["progress"]["bar"] == run.bar()
 
 
+def test_plans_go_by_what_a_librarys_trainer_says_is_left_but_by_no_bar_after_it(run: TrainingRun) -> None:
+    said = [
+        Progress(30, 120, 45.5, "Epochs", is_whole=True),
+        Progress(120, 120, None, "Epochs", is_whole=True),
+        Progress(1, 9, 8.0, "Test"),
+    ]
+    found = []
+    for progress in said:
+        cast.write_journal(run, progress, t=NOW.timestamp())
+        take(run)
+        found.append((run.remaining_s(), works([run], {run.pk: 3}).get(run.pk)))
+    assert found == [(45.5, Work(45.5, {3: 1.0})), (None, None), (None, None)]
+    assert run.left_s() == 8.0
+
+
 def test_where_steps_are_known_a_progress_bar_says_nothing(run: TrainingRun) -> None:
-    cast.write_journal(run, cast.started(), cast.step(1), Progress(1, 2, 1e6, "Download"))
+    cast.write_journal(run, cast.started(), cast.step(1), Progress(1, 2, 1e6, "Download", is_whole=True))
     take(run)
     assert run.left_s() == run.remaining_s() != 1e6
     assert "bar" not in progress_of(run)

@@ -24,7 +24,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_what_is_left_is_told_by_the_pace_of_the_last_minute(tmp_path: Path, clock: list[float]) -> None:
     reports, reader = ProgressReports({"RESULT_DIR": str(tmp_path)}), TrainerProgress(tmp_path)
     reports.report(1, 1000, "Batches")
-    assert reader.read() == Progress(1.0, 1000.0, None, "Batches")
+    assert reader.read() == Progress(1.0, 1000.0, None, "Batches", is_whole=True)
     clock[0] += EVERY_S / 2
     reports.report(2, 1000, "Batches")
     assert reader.read() is None, "it is not told at each of them"
@@ -34,7 +34,7 @@ def test_what_is_left_is_told_by_the_pace_of_the_last_minute(tmp_path: Path, clo
     for done in range(520, 900, 10):
         clock[0] += 2.0
         reports.report(done, 1000, "Batches")
-    assert reader.read() == Progress(890.0, 1000.0, pytest.approx(110 / 5), "Batches")
+    assert reader.read() == Progress(890.0, 1000.0, pytest.approx(110 / 5), "Batches", is_whole=True)
 
 
 def test_a_training_that_has_ended_leaves_the_word_to_other_bars(tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ def test_without_a_wish_both_futures_are_that_of_today(studio: Seeded, alone: Tr
     assert (row["name"], row["slots_today"], row["known"]) == (alone.name, 2, True)
 
 
+def test_a_run_ends_when_its_librarys_trainer_says_so(studio: Seeded, alone: TrainingRun) -> None:
+    TrainingRun.objects.filter(pk=alone.pk).update(epochs=None, steps_per_epoch=None, bar_left_s=1800.0, bar_is_whole=True)
+    row = by_run(api.of(studio.alice).get(WHAT_IF))[alone.pk]
+    left = (dt.datetime.fromisoformat(row["ends_today"]) - timezone.now()).total_seconds()
+    assert left == pytest.approx(1800, abs=30)
+
+
 def test_several_wishes_start_from_one_today_until_somebody_changes_something(studio: Seeded, alone: TrainingRun) -> None:
     script = api.of(studio.alice)
     first = script.get(WHAT_IF).json()

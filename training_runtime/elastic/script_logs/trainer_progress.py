@@ -31,7 +31,7 @@ class TrainerProgress:
         try:
             said = json.loads(text)
             left_s = None if said["left_s"] is None else float(said["left_s"])
-            found = journal.Progress(float(said["done"]), float(said["total"]), left_s, str(said["label"])[:LONGEST_LABEL])
+            found = journal.Progress(float(said["done"]), float(said["total"]), left_s, str(said["label"])[:LONGEST_LABEL], is_whole=True)
             self.is_at_work = not said[OVER]
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
