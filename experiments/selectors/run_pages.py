@@ -36,6 +36,7 @@ from experiments.runs import digests
 MOST_COMPANIONS = 500
 MEASURES = ("loss", "accuracy")
 ACCURACIES = frozenset({"acc", "accuracy"})
+REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns"})
 
 
 @dataclass(frozen=True)
@@ -128,15 +129,26 @@ def chart_names(run: TrainingRun, *, limit: int = 60) -> tuple[list[str], list[s
 
 
 def first_charts(groups: Mapping[str, set[str]]) -> list[str]:
-    """At most two of the metrics, given with the groups that they are measured in: `loss` and `accuracy`, else the first of each kind: a
-    loss of a test, of the training, an accuracy of a test, of the training. The page does so too (static/js/curves.js, `first`)."""
+    """At most two of the metrics, given with the groups that they are measured in: `loss` and `accuracy`, else of each kind that with the
+    shortest name: a loss of a test, a reward, a loss of the training, an accuracy of a test, of the training. The page does so too
+    (static/js/curves.js, `first`)."""
     kinds: dict[int, str] = {}
-    for name in sorted(groups):
-        words, of_test = set(re.split(r"[^a-z]+", name.lower())), "test" in groups[name]
-        kind = MEASURES.index(name) if name in MEASURES else 3 - of_test if "loss" in words else 5 - of_test if words & ACCURACIES else None
-        if kind is not None:
+    for name in sorted(groups, key=lambda name: (len(name), name)):
+        if (kind := _kind(name, of_test="test" in groups[name])) is not None:
             kinds.setdefault(kind, name)
     return sorted((kinds[kind] for kind in sorted(kinds)[:2]), key=lambda name: "train" not in groups[name])
+
+
+def _kind(name: str, *, of_test: bool) -> int | None:
+    """How soon people look at a metric; None of one that they do not look at first."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    if name in MEASURES:
+        return MEASURES.index(name)
+    if "loss" in words:
+        return 2 if of_test else 4
+    if words & REWARDS:
+        return 3
+    return (5 if of_test else 6) if words & ACCURACIES else None
 
 
 def logged_facts(run: TrainingRun) -> LoggedFacts | None:

@@ -7,6 +7,7 @@
 
 const RATES = 160; // points of the throughput's curve
 const MEASURES = ['loss', 'accuracy'];
+const KINDS = [['loss'], ['reward', 'rewards', 'rew', 'return', 'returns'], ['acc', 'accuracy']]; // by a word in their names
 
 export class Curves {
   constructor() {
@@ -37,12 +38,13 @@ export class Curves {
     /** @type {string[]} */
     const kinds = [];
     const is = (/** @type {'train' | 'test'} */ group, /** @type {string} */ name) => Number(!!this.byName.get(name)?.[group]);
-    for (const name of [...this.byName.keys()].sort()) {
+    for (const name of [...this.byName.keys()].sort((a, b) => a.length - b.length || (a < b ? -1 : 1))) {
+      const words = new Set(name.toLowerCase().split(/[^a-z]+/));
+      const [loss, reward, accuracy] = KINDS.map((kind) => kind.some((word) => words.has(word)));
       const measure = MEASURES.indexOf(name);
-      const [loss, accuracy] = [/(^|[^a-z])loss([^a-z]|$)/i, /(^|[^a-z])acc(uracy)?([^a-z]|$)/i].map((each) => each.test(name));
-      kinds[measure >= 0 ? measure : (loss ? 3 : accuracy ? 5 : 7) - is('test', name)] ||= name;
+      kinds[measure >= 0 ? measure : loss ? 4 - 2 * is('test', name) : reward ? 3 : accuracy ? 6 - is('test', name) : 7] ||= name;
     }
-    return kinds.slice(0, 6).filter(Boolean).slice(0, 2).sort((a, b) => is('train', b) - is('train', a));
+    return kinds.slice(0, 7).filter(Boolean).slice(0, 2).sort((a, b) => is('train', b) - is('train', a));
   }
 
   /** The steps that a stretch of the axis covers, a point more at each side. @param {[number, number]} range @param {Axis} axis @returns {[number, number]} */

@@ -83,6 +83,8 @@ def test_the_charts_that_come_first_are_those_that_the_server_puts_first(call: C
         "mfu",
         "loss_D",
         "glossy",
+        "reward_std",
+        "ep_rew_mean",
     ]
     kinds = [{"train"}, {"test"}, {"train", "test"}]
     sets = [{name: draw.choice(kinds) for name in draw.sample(names, draw.randrange(len(names)))} for _ in range(300)]

@@ -94,7 +94,10 @@ TRAIN, TEST, BOTH = {"train"}, {"test"}, {"train", "test"}
     ("groups", "first"),
     [
         ({}, []),
-        ({"lr": TRAIN, "reward": TRAIN}, []),
+        ({"lr": TRAIN, "glossy": TRAIN}, []),
+        ({"lr": TRAIN, "frac_reward_zero_std": TRAIN, "reward": TRAIN, "loss": TRAIN, "train_loss": TRAIN}, ["loss", "reward"]),
+        ({"rollout/ep_rew_mean": TRAIN, "train/value_loss": TRAIN}, ["rollout/ep_rew_mean", "train/value_loss"]),
+        ({"eval_samples_loss": TEST, "eval_loss": TEST, "loss": TRAIN}, ["loss", "eval_loss"]),
         ({"lr": TRAIN, "loss": BOTH}, ["loss"]),
         ({"accuracy": BOTH, "loss": BOTH, "val_loss": TEST}, ["loss", "accuracy"]),
         ({"loss": TRAIN, "eval_loss": TEST, "train_loss": TRAIN, "entropy": TRAIN}, ["loss", "eval_loss"]),
