@@ -12,8 +12,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engine.test_user_code import finish, script
+from tests.engine.trainer_scripts import PACKAGES
 from training_runtime.elastic.driver import advice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,3 +258,21 @@ picture = transforms.Compose([transforms.RandomCrop(24), transforms.ToTensor(), 
 print(tuple(models.resnet18(num_classes=10)(picture[None].repeat(2, 1, 1, 1)).shape), len(datasets.FakeData(size=5)))
 """
     assert python(code) == "(2, 10) 5\n"
+
+
+@pytest.mark.skipif(not (PACKAGES / "torchaudio").is_dir(), reason="torchaudio is not installed: make setup-test")
+def test_torchaudio_works_over_a_torch_without_cuda_but_for_what_is_in_its_libraries():
+    code = """
+import torch, torchaudio
+wave = torch.randn(1, 16000)
+spectrogram = torchaudio.transforms.MelSpectrogram(16000, n_mels=40)(wave)
+print(tuple(spectrogram.shape), tuple(torchaudio.functional.lowpass_biquad(wave, 16000, 3e3).shape))
+try:
+    torchaudio.functional.forced_align(torch.randn(1, 5, 4).log_softmax(-1), torch.tensor([[1, 2]]))
+except RuntimeError as error:
+    print("alignment extension" in str(error))
+"""
+    install = "import training_runtime.fabric.torchaudio_ops as ops; ops.install(); ops.install()"
+    said = python(f"{install}\n{code}", PYTHONPATH=str(PACKAGES)).splitlines()
+    assert said[0] == "(1, 40, 81) (1, 16000)"
+    assert said[1:] == ([] if torch.version.cuda else ["True"])

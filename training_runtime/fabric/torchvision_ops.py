@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+from training_runtime.fabric.when_loaded import when_loaded
+
 IN_PYTHON = {"torchvision.ops.boxes": "nms", "torchvision.ops.roi_align": "_roi_align"}  # by `detection_ops`, under the same names
 DECLARED = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
 _libraries: list[object] = []  # an operator is there as long as its library is
@@ -63,15 +65,11 @@ class _AfterOperators:
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname not in IN_PYTHON:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
-        if spec is not None and spec.loader is not None:
-            load, name = spec.loader.exec_module, IN_PYTHON[fullname]
 
-            def loaded(module: ModuleType) -> None:
-                from training_runtime.fabric import detection_ops
+        def replace(module: ModuleType) -> None:
+            from training_runtime.fabric import detection_ops
 
-                load(module)
-                setattr(module, name, getattr(detection_ops, name.lstrip("_")))
+            name = IN_PYTHON[fullname]
+            setattr(module, name, getattr(detection_ops, name.lstrip("_")))
 
-            spec.loader.exec_module = loaded  # type: ignore[method-assign]
-        return spec
+        return when_loaded(importlib.machinery.PathFinder.find_spec(fullname, path), replace)

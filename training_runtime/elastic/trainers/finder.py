@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+
+from training_runtime.fabric.when_loaded import when_loaded
 
 _BY = {  # modules of libraries, and ours that change them
     "transformers.trainer": "of_transformers",
@@ -27,20 +28,10 @@ class _AfterTrainers:
         if fullname not in _BY:
             return None
         found = (each.find_spec(fullname, path, target) for each in sys.meta_path if each is not self)
-        spec = next((each for each in found if each is not None), None)
-        if spec is not None and spec.loader is not None:
-            _change_when_loaded(spec.loader, _BY[fullname])
-        return spec
-
-
-def _change_when_loaded(loader: Any, by: str) -> None:
-    load = loader.exec_module
-
-    def loaded(module: ModuleType) -> None:
-        load(module)
-        importlib.import_module(f"training_runtime.elastic.trainers.{by}").change(module)
-
-    loader.exec_module = loaded
+        change = f"training_runtime.elastic.trainers.{_BY[fullname]}"
+        return when_loaded(
+            next((each for each in found if each is not None), None), lambda module: importlib.import_module(change).change(module)
+        )
 
 
 def install() -> None:

@@ -75,7 +75,7 @@ def let_scripts_import(venv: Path) -> None:
     commands `edt` and `edt-node` are there too."""
     home = build(venv)
     lines = [str(_PACKAGE.parent), str(SOURCES), str(_PACKAGE / HELPERS)]
-    lines.append("import training_runtime.fabric.torchvision_ops as ops; ops.install()")
+    lines += [f"import training_runtime.fabric.{library}_ops as ops; ops.install()" for library in ("torchvision", "torchaudio")]
     lines.append("import training_runtime.elastic.keras.finder as finder; finder.install()")
     lines.append(f"import os; os.environ.setdefault('FABRIC_HOME', {str(home)!r})")
     Path(sysconfig.get_path("purelib"), "edt_studio.pth").write_text("\n".join([*lines, ""]))
