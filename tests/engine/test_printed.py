@@ -54,6 +54,22 @@ def test_what_is_a_bar_and_what_is_none(text, is_read_as):
     assert bar(text) == is_read_as
 
 
+@pytest.mark.parametrize(
+    ("label", "title"),
+    [
+        ("Epoch 3/10:", "Epoch 3/10"),
+        ("Epoch 3: loss=0.31, lr=0.1:", "Epoch 3"),
+        ("Training, loss 0.31:", "Training"),
+        ("average reward=-5.2096 (init=-6.8080), lr policy:  0.0000:", ""),
+        ("Loading 5 files:", "Loading 5 files"),
+    ],
+)
+def test_a_bar_is_called_by_what_is_no_figure_in_its_label(label: str, title: str):
+    found = bar(f"{label}  40%|####      | 4/10 [00:01<00:02, 3.9it/s]")
+    assert found is not None
+    assert found.label == title
+
+
 def test_long_text_without_a_bar_is_passed_over_quickly():
     """A thousand such lines would take minutes with the pattern alone."""
     for _ in range(1000):

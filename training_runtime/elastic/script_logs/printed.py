@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from training_runtime.elastic.script_logs.printed_pairs import title_of
+
 LONGEST_LINE = 4096  # characters of a line of figures
 MOST_FIGURES = 100  # of a line
 LONGEST_LABEL, LONGEST_BAR = 210, 600  # characters before and after the percentage of a bar
@@ -57,7 +59,7 @@ def bar(text: str) -> Bar | None:
         return None
     if not 0 < total < math.inf or done > total:
         return None
-    return Bar(found["label"].strip().removesuffix(":").strip(), done, total, spent_s, left_s)
+    return Bar(title_of(found["label"].strip().removesuffix(":").strip()), done, total, spent_s, left_s)
 
 
 def beside_bar(text: str) -> str:

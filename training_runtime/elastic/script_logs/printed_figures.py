@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from training_runtime import journal
+from training_runtime.elastic.script_logs.bar_figures import BarFigures
 from training_runtime.elastic.script_logs.console_logs import ConsoleLogs, Piece
 from training_runtime.elastic.script_logs.event_folders import Figure, group_of
 from training_runtime.elastic.script_logs.printed import Bars, bar, beside_bar, figures
@@ -27,7 +28,7 @@ class PrintedFigures:
     where a library's trainer has records; nor do bars where it says how far it is."""
 
     def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
-        self._logs, self._bars = ConsoleLogs(root, offsets), Bars()
+        self._logs, self._bars, self._beside_bars = ConsoleLogs(root, offsets), Bars(), BarFigures()
         self._records, self._trainer = TrainerRecords(root, offsets.get(PATH, 0)), TrainerProgress(root)
         self._source, self._has_records = "", False
         self._lines: dict[str, PrintedLines] = {}
@@ -47,19 +48,23 @@ class PrintedFigures:
     def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
         """What was printed since, at even distances: nobody knows when it was printed, and at one moment it would be without end fast."""
         self._looked, since, self._until = now, self._until, time.time()
-        found: list[Figure] = []
+        printed: list[tuple[bool, list[Figure]]] = []  # whether beside a bar
         reported = self._trainer.read()
         for piece in self._logs.read(all_of_it=all_of_it):
             if drawn := bar(piece.text):
                 if (tells := self._bars.add(drawn, now)) is not None and not self._trainer.is_at_work:
                     self._progress = journal.Progress(tells.done, tells.total, tells.left_s, tells.label[:LONGEST_LABEL])
-                if piece.whole:
-                    found += self._for_people(piece.path, beside_bar(piece.text))
+                if piece.whole or piece.text.rstrip().endswith("]"):  # its end comes with the next one, which may be an hour later
+                    printed.append((True, self._for_people(piece.path, beside_bar(piece.text))))
             elif piece.whole:
-                found += self._figures(piece)
+                printed.append((False, self._figures(piece)))
         self._progress = reported or self._progress
+        found: list[Figure] = []
+        for is_beside_bar, of_line in _dated(printed, since, self._until):
+            found += self._beside_bars.add(of_line, now) if is_beside_bar else [*self._beside_bars.release(), *of_line]
+        found += self._beside_bars.release() if all_of_it else self._beside_bars.due(now)
         records = self._records.read(all_of_it=all_of_it)
-        return records if self._records.are_kept else _dated(found, since, self._until)
+        return records if self._records.are_kept else found
 
     def progress(self, *, now: float, all_of_it: bool) -> journal.Progress | None:
         """What is to be told now of how far it is."""
@@ -97,10 +102,12 @@ class PrintedFigures:
         return [Figure(each.group, each.name, each.step, each.value, 0.0) for each in found]
 
 
-def _dated(found: list[Figure], since: float, until: float) -> list[Figure]:
-    """In their order, from the first moment, which is the last where the clock was put back, to the other."""
-    each_s = max(0.0, until - since) / max(1, len(found))
-    return [replace(figure, t=until - each_s * (len(found) - place)) for place, figure in enumerate(found, 1)]
+def _dated(printed: list[tuple[bool, list[Figure]]], since: float, until: float) -> Iterator[tuple[bool, list[Figure]]]:
+    """Those with figures, in their order from the first moment, which is the last where the clock was put back, to the other."""
+    lines = [line for line in printed if line[1]]
+    each_s = max(0.0, until - since) / max(1, len(lines))
+    for place, (is_beside_bar, found) in enumerate(lines, 1):
+        yield is_beside_bar, [replace(figure, t=until - each_s * (len(lines) - place)) for figure in found]
 
 
 def _are_of_test(names: frozenset[str]) -> bool:

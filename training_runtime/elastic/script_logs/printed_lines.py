@@ -1,6 +1,6 @@
 """Figures in lines that a script prints for people: "Epoch 3/10 | step 40/200 | train loss 0.31". Pure, standard library only.
 
-A line counts where it names a measure (`_MEASURES`) with a number behind it and says where in the training it is, or comes after one that
+A line counts where it names a measure (`MEASURES`) with a number behind it and says where in the training it is, or comes after one that
 said so: what is printed before (settings, sizes) is no curve. Names stay as the script wrote them. `Position` is what a line says of where
 it is; `PrintedLines` makes one step of it that grows from epoch to epoch, in the line's own unit, batches or samples.
 """
@@ -11,14 +11,13 @@ import re
 from dataclasses import dataclass, field
 
 from training_runtime.elastic.script_logs.printed_boxes import Boxes
+from training_runtime.elastic.script_logs.printed_pairs import ASIDE, MEASURES, NUMBER, WORDS, pairs_of, words_of
 from training_runtime.elastic.script_logs.printed_rounds import Rounds
 from training_runtime.tracking.answers import Group, group_of
 
 LONGEST_LINE, LONGEST_DRAWN = 600, 4096  # without and with what only a terminal sees
-LONGEST_NAME = 100
 MOST_PASSES = 100  # kinds of passes over data, by their lengths
 MOST_STEPS = 2**63 - 1
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f'\"`]")
 _WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d)\(\s?\[?([^\s,()\]]{1,40})[^()]{0,120}(?:\([^()]{0,80}\)[^()]{0,80})?\)")
 _COMPLAINT = re.compile(r"\s*(?:[\w.]*(?:Error|Exception|Warning)\b\s?:|\[?[WEF]\d{4} \d\d:\d\d:\d\d\.\d)")
@@ -39,27 +38,7 @@ _COUNTS = [
 ]
 _COUNTS.append(re.compile(r"\bafter (?P<at>\d{1,18})(?P<of>) (?:batches|steps|iterations)\b", re.IGNORECASE))
 _SHARE = re.compile(r"(?<![\d.:/])(?P<at>\d{1,18})\s{0,4}/\s{0,4}(?P<of>\d{1,18})(?![\d.:/])(?:\s*\(\s*[\d.]+%\))?\]?")
-_TRIAL = re.compile(rf"\bTrial (?P<at>\d{{1,9}}) finished with value: (?P<value>{_NUMBER})")  # of Optuna
-_NAME = r"(?<![\w@/.()-])[A-Za-z][\w@/.()-]{0,60}(?: [A-Za-z][\w@/.()-]{0,60}){0,3}"
-_PAIR = re.compile(
-    rf"(?P<name>{_NAME})\s{{0,3}}(?P<separator>[:=])?\s{{0,12}}\[?"
-    rf"(?P<value>{_NUMBER}|[-+]?(?:nan|inf)\b)(?!\.\d|\w|:\d)"
-    r"(?:\s?/\s?(?P<of>\d{1,18})(?![\w.])(?P<percent>\s?\(\s?[\d.]+\s?%\))?)?"
-    rf"(?:\s?\(\s{{0,4}}(?P<mean>{_NUMBER})\s?\))?",
-    re.IGNORECASE,
-)
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[a-z]+\d+", re.ASCII)
-_WHOLE_WORDS = re.compile(r"[a-z]+\d*", re.ASCII)
-_MEASURES = frozenset(
-    """loss losses acc accs accuracy prec precision recall f1 auc auroc map iou miou dice ppl perplexity bpc bpb err error mse rmse mae mape
-    r2 psnr ssim fid bleu rouge wer cer reward rewards return returns score nll kl kld elbo bce entropy likelihood top1 top5 cost
-    objective""".split()  # noqa: SIM905 - as a list it is a screen
-)
-_COMPANIONS = frozenset({"lr", "rate", "norm", "gnorm", "mfu", "temperature", "epsilon", "beta"})
-_ASIDE = frozenset(
-    """time times timestamp eta elapsed sec secs second seconds ms min date data seed rank gpu mem memory size pid epoch epochs step steps
-    iter iters iteration iterations batch batches world total num dur duration""".split()  # noqa: SIM905
-)
+_TRIAL = re.compile(rf"\bTrial (?P<at>\d{{1,9}}) finished with value: (?P<value>{NUMBER})")  # of Optuna
 _TRAINING = frozenset({"train", "training"})
 _COLUMN_OF_STEPS = frozenset({"epoch", "step", "iter", "iteration"})
 
@@ -87,35 +66,6 @@ class PrintedValue:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Begins `at` in what is left of its line."""
-
-    name: str
-    at: int
-    found: re.Match[str]
-
-    @property
-    def words(self) -> set[str]:
-        return _words(self.name)
-
-    @property
-    def is_figure(self) -> bool:
-        """A measure; where something stands between name and number, or another name is a measure, what is beside measures too."""
-        last = _words(self.name.rsplit(" ", 1)[-1])
-        if self.words & _MEASURES and (self.found["separator"] or last & _MEASURES):
-            return not self.words & {"time", "eta"}
-        return not self.words & _ASIDE if self.found["separator"] else bool(last & _COMPANIONS)
-
-    def value(self, group: Group) -> float:
-        value, of = float(self.found["value"]), self.found["of"]
-        if of and self.found["value"].isdigit() and 0 < int(of) >= value:
-            return value / int(of) * (100 if self.found["percent"] else 1)
-        if group == "test" and self.found["mean"]:  # an average over all batches until now, beside the last one's
-            return float(self.found["mean"])
-        return value
-
-
-@dataclass(frozen=True)
 class _Table:
     """Lines below names of columns, as fast.ai and skorch print them: the first column counts."""
 
@@ -131,7 +81,7 @@ class _Table:
             or not all(re.fullmatch(r"[A-Za-z][\w@/.-]{0,60}", each) for each in names)
         ):
             return None
-        return _Table(names) if any(_words(name) & _MEASURES for name in names[1:]) else None
+        return _Table(names) if any(words_of(name) & MEASURES for name in names[1:]) else None
 
     def row(self, text: str) -> tuple[int, list[tuple[Group, str, float]]] | None:
         """(what the first column says, group, name and value of each figure); None where the line is no row. What stands right of a test
@@ -143,7 +93,7 @@ class _Table:
         group: Group = "train"
         for name, cell in zip(self.names[1:], cells[1:], strict=True):
             group = _group_said(name) or group
-            if re.fullmatch(rf"{_NUMBER}|[-+]?(?:nan|inf)", cell, re.IGNORECASE) and not _words(name) & _ASIDE:
+            if re.fullmatch(rf"{NUMBER}|[-+]?(?:nan|inf)", cell, re.IGNORECASE) and not words_of(name) & ASIDE:
                 found.append((group, name, float(cell)))
         return int(cells[0]), found
 
@@ -189,7 +139,7 @@ class PrintedLines:
             return row
         text = _CLOCK.sub(" | ", _WRAPPED.sub(r"\1", text))
         position, rest = position_of(text)
-        pairs = _pairs(rest)
+        pairs = pairs_of(rest)
         if not pairs:
             self._note_heading(rest, position)
             return []
@@ -313,31 +263,12 @@ def _is_share(text: str, found: re.Match[str]) -> bool:
     before = re.search(
         r"([A-Za-z]+)\s{0,3}[:=]?\s{0,3}(?:[\d.]{1,20}\s?%?\s{0,3}\(\s?)?\Z", text[max(0, found.start() - 60) : found.start()]
     )
-    return int(found["at"]) <= int(found["of"]) and not (before and before[1].lower() in _MEASURES)
-
-
-def _pairs(text: str) -> list[_Pair]:
-    """Names with numbers behind them, where one of them at least is a measure; or the one that a sentence tells of, as in "Accuracy of the
-    network on the 10000 test images: 55 %"."""
-    found = [_Pair(" ".join(each["name"].split()), each.start(), each) for each in _PAIR.finditer(text)]
-    pairs = [pair for pair in found if pair.is_figure]
-    if any(pair.words & _MEASURES for pair in pairs):
-        return pairs
-    if not found or not _words(" ".join(text.split()[:3])) & _MEASURES:
-        return []
-    name = " ".join(text[: found[-1].found.end("name")].split())
-    says = found[-1].found["separator"] or name.endswith((" is", " was"))
-    return [_Pair(name.removesuffix(" is").removesuffix(" was"), 0, found[-1].found)] if says and len(name) <= LONGEST_NAME else []
-
-
-def _words(name: str) -> set[str]:
-    """Of a name, as they are written: `train_loss`, `TrainLoss`, `Acc@1`, `f1`."""
-    return {word.lower() for word in _WORDS.findall(name)} | set(_WHOLE_WORDS.findall(name.lower()))
+    return int(found["at"]) <= int(found["of"]) and not (before and before[1].lower() in MEASURES)
 
 
 def _group_said(text: str) -> Group | None:
     """By the last word in it that says one."""
-    return next((said for word in reversed(_WORDS.findall(text)) if (said := _of_word(word))), None)
+    return next((said for word in reversed(WORDS.findall(text)) if (said := _of_word(word))), None)
 
 
 def _of_word(word: str) -> Group | None:

@@ -1,0 +1,94 @@
+"""Scripts write figures beside a bar before and after it moves: a curve has one value at each count, the one that the script means."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tqdm import tqdm
+
+from training_runtime.elastic.script_logs.bar_figures import HOLD_S
+from training_runtime.elastic.script_logs.event_folders import Figure
+from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
+
+STEPS = 6
+Look = Callable[[], None]
+Script = Callable[[io.TextIOBase, Look], None]
+
+
+def moved_then_said(log: io.TextIOBase, computes: Look) -> None:
+    with tqdm(total=STEPS, file=log, mininterval=0) as bar:
+        for step in range(1, STEPS + 1):
+            computes()
+            bar.update()
+            bar.set_description(f"average reward={step: 4.2f} (init= 1.00)")
+
+
+def said_then_moved(log: io.TextIOBase, computes: Look) -> None:
+    with tqdm(range(STEPS), file=log, mininterval=0) as bar:
+        for step in bar:
+            computes()
+            bar.set_postfix(loss=f"{step + 1:.2f}")
+
+
+def watched(root: Path, script: Script, *, step_s: float) -> list[Figure]:
+    """What is read of the script that takes `step_s` for a step, looked at each second and at its end."""
+    path = root / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    found: list[Figure] = []
+    now, follower = [0.0], PrintedFigures(root, {})
+    with path.open("w") as log:
+
+        def compute() -> None:
+            log.flush()
+            for _ in range(max(1, round(step_s))):
+                now[0] += min(step_s, 1.0)
+                if follower.due(now[0]):
+                    found.extend(follower.read(now=now[0], all_of_it=False))
+
+        script(log, compute)
+    return [*found, *follower.read(now=now[0] + 1, all_of_it=True)]
+
+
+@pytest.mark.parametrize("step_s", [0.01, 0.3, 60.0])
+def test_what_is_said_when_a_bar_has_moved_is_of_the_step_that_it_moved_to(tmp_path: Path, step_s: float) -> None:
+    found = watched(tmp_path, moved_then_said, step_s=step_s)
+    rewards = [(each.step, each.value) for each in found if each.name == "average reward"]
+    assert rewards == [(step, float(step)) for step in range(1, STEPS + 1)]
+
+
+@pytest.mark.parametrize("step_s", [0.01, 60.0])
+def test_what_is_said_before_a_bar_moves_has_each_value_once_and_the_last_one_last(tmp_path: Path, step_s: float) -> None:
+    found = [(each.step, each.value) for each in watched(tmp_path, said_then_moved, step_s=step_s)]
+    steps = [step for step, _ in found]
+    assert steps == sorted({*steps})
+    assert [value for _, value in found][-1] == STEPS
+    assert {value for _, value in found} == set(range(1, STEPS + 1))
+    assert all(abs(value - step) <= 1 for step, value in found)
+
+
+def test_of_a_validations_bar_the_value_at_its_end_counts_however_long_it_takes(tmp_path: Path) -> None:
+    def script(log: io.TextIOBase, computes: Look) -> None:
+        for epoch in (1, 2):
+            for said, batches in (("train", 4), ("val", 3)):
+                with tqdm(range(batches), file=log, mininterval=0, desc=f"Epoch {epoch} {said}") as bar:
+                    for batch in bar:
+                        computes()
+                        bar.set_postfix({f"{said}_loss": f"{10 * epoch + batch:.2f}"})
+
+    found = watched(tmp_path, script, step_s=2 * HOLD_S)
+    assert [(each.step, each.value) for each in found if each.name == "val_loss"] == [(4, 12.0), (8, 22.0)]
+    trained = [each.step for each in found if each.name == "train_loss"]
+    assert trained == sorted({*trained})
+
+
+def test_a_bar_is_shown_at_once_although_nothing_has_been_drawn_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("\rloss=0.75:  10%|#         | 1/10 [01:00<09:00, 60.0s/it]")
+    follower = PrintedFigures(tmp_path, {})
+    assert follower.read(now=0.0, all_of_it=False) == []
+    assert [(each.name, each.step, each.value) for each in follower.read(now=HOLD_S, all_of_it=False)] == [("loss", 1, 0.75)]
+    assert follower.read(now=2 * HOLD_S, all_of_it=True) == []

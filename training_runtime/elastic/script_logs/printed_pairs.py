@@ -1,0 +1,88 @@
+"""Figures by name in a line: "train loss 0.31, lr=0.1". Pure, standard library only.
+
+A line has figures where it names a measure (`MEASURES`) with a number behind it. Names stay as the script wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from training_runtime.tracking.answers import Group
+
+LONGEST_NAME = 100
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NAME = r"(?<![\w@/.()-])[A-Za-z][\w@/.()-]{0,60}(?: [A-Za-z][\w@/.()-]{0,60}){0,3}"
+_PAIR = re.compile(
+    rf"(?P<name>{_NAME})\s{{0,3}}(?P<separator>[:=])?\s{{0,12}}\[?"
+    rf"(?P<value>{NUMBER}|[-+]?(?:nan|inf)\b)(?!\.\d|\w|:\d)"
+    r"(?:\s?/\s?(?P<of>\d{1,18})(?![\w.])(?P<percent>\s?\(\s?[\d.]+\s?%\))?)?"
+    rf"(?:\s?\(\s{{0,4}}(?P<mean>{NUMBER})\s?\))?",
+    re.IGNORECASE,
+)
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[a-z]+\d+", re.ASCII)
+_WHOLE_WORDS = re.compile(r"[a-z]+\d*", re.ASCII)
+MEASURES = frozenset(
+    """loss losses acc accs accuracy prec precision recall f1 auc auroc map iou miou dice ppl perplexity bpc bpb err error mse rmse mae mape
+    r2 psnr ssim fid bleu rouge wer cer reward rewards return returns score nll kl kld elbo bce entropy likelihood top1 top5 cost
+    objective""".split()  # noqa: SIM905 - as a list it is a screen
+)
+_COMPANIONS = frozenset({"lr", "rate", "norm", "gnorm", "mfu", "temperature", "epsilon", "beta"})
+ASIDE = frozenset(
+    """time times timestamp eta elapsed sec secs second seconds ms min date data seed rank gpu mem memory size pid epoch epochs step steps
+    iter iters iteration iterations batch batches world total num dur duration""".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Begins `at` in what is left of its line."""
+
+    name: str
+    at: int
+    found: re.Match[str]
+
+    @property
+    def words(self) -> set[str]:
+        return words_of(self.name)
+
+    @property
+    def is_figure(self) -> bool:
+        """A measure; where something stands between name and number, or another name is a measure, what is beside measures too."""
+        last = words_of(self.name.rsplit(" ", 1)[-1])
+        if self.words & MEASURES and (self.found["separator"] or last & MEASURES):
+            return not self.words & {"time", "eta"}
+        return not self.words & ASIDE if self.found["separator"] else bool(last & _COMPANIONS)
+
+    def value(self, group: Group) -> float:
+        value, of = float(self.found["value"]), self.found["of"]
+        if of and self.found["value"].isdigit() and 0 < int(of) >= value:
+            return value / int(of) * (100 if self.found["percent"] else 1)
+        if group == "test" and self.found["mean"]:  # an average over all batches until now, beside the last one's
+            return float(self.found["mean"])
+        return value
+
+
+def pairs_of(text: str) -> list[Pair]:
+    """Names with numbers behind them, where one of them at least is a measure; or the one that a sentence tells of, as in "Accuracy of the
+    network on the 10000 test images: 55 %"."""
+    found = [Pair(" ".join(each["name"].split()), each.start(), each) for each in _PAIR.finditer(text)]
+    pairs = [pair for pair in found if pair.is_figure]
+    if any(pair.words & MEASURES for pair in pairs):
+        return pairs
+    if not found or not words_of(" ".join(text.split()[:3])) & MEASURES:
+        return []
+    name = " ".join(text[: found[-1].found.end("name")].split())
+    says = found[-1].found["separator"] or name.endswith((" is", " was"))
+    return [Pair(name.removesuffix(" is").removesuffix(" was"), 0, found[-1].found)] if says and len(name) <= LONGEST_NAME else []
+
+
+def words_of(name: str) -> set[str]:
+    """Of a name, as they are written: `train_loss`, `TrainLoss`, `Acc@1`, `f1`."""
+    return {word.lower() for word in WORDS.findall(name)} | set(_WHOLE_WORDS.findall(name.lower()))
+
+
+def title_of(label: str) -> str:
+    """A bar's label without the figures in it: what stands before them."""
+    found = pairs_of(label)
+    return label[: found[0].at].strip(" \t:|,;-([") if found else label
