@@ -70,7 +70,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         _store_rare(run, rows)
         _store_noted(run, rows)
         rows.progress |= digests.store_digests(run, rows)
-        first_bar = run.bar_done is None and "bar_done" in rows.progress
+        is_other_tile = (run.bar_done is None) != (rows.progress.get("bar_done", run.bar_done) is None)
         if rows.progress:
             TrainingRun.objects.filter(pk=run.pk).update(**rows.progress)
             for name, value in rows.progress.items():
@@ -82,7 +82,7 @@ def record(run_id: int, batch: Batch, *, now: dt.datetime) -> Recorded:
         # what has been trained elsewhere has ended, and its policy was carried out there
         if cursor.lines_of is None and run.checkpoints and any(event["kind"] == "checkpoint" for event in rows.events):
             retention.apply(run, now=now)
-        if first_bar:
+        if is_other_tile:
             notify.changed(f"run-{run_id}", "plan")
         if +rows.left_out or batch.rejected or rows.refused:
             notify.changed(f"run-{run.pk}", "left_out")

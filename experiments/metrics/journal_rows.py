@@ -219,7 +219,10 @@ def _digest(event: Digest, rows: Rows) -> None:
 
 
 def _progress(event: Progress, rows: Rows) -> None:
-    """What its own progress bar says; a run that comes to its end keeps the last one."""
+    """What its own progress bar says; a run that comes to its end keeps the last one, unless it was told that there is none any more."""
+    if event.total == event.done == 0:
+        rows.progress |= {"bar_done": None, "bar_total": None, "bar_left_s": None, "bar_label": "", "bar_is_whole": False}
+        return
     if not (math.isfinite(event.done) and math.isfinite(event.total) and 0 <= event.done <= event.total and event.total > 0):
         rows.refused += 1
         return

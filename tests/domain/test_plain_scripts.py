@@ -96,6 +96,22 @@ def test_plans_go_by_what_a_librarys_trainer_says_is_left_but_by_no_bar_after_it
     assert run.left_s() == 8.0
 
 
+def test_a_bar_that_is_over_leaves_its_place_to_the_steps(
+    run: TrainingRun, said: SentMessages, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    cast.write_journal(run, Progress(10, 10, 0.0, "Preprocessing"), t=NOW.timestamp())
+    with django_capture_on_commit_callbacks(execute=True):
+        take(run)
+    assert run.bar() is not None
+    cast.write_journal(run, Logged("train", 4, {"loss": 1.0}), Progress(0, 0, None, ""), t=NOW.timestamp())
+    before = len(said.about(f"run-{run.pk}", "changed"))
+    with django_capture_on_commit_callbacks(execute=True):
+        take(run)
+    assert (run.bar(), run.step) == (None, 4)
+    assert any("plan" in message["what"] for message in said.about(f"run-{run.pk}", "changed")[before:])
+    assert JournalCursor.objects.get(run=run).rejected == 0
+
+
 def test_where_steps_are_known_a_progress_bar_says_nothing(run: TrainingRun) -> None:
     cast.write_journal(run, cast.started(), cast.step(1), Progress(1, 2, 1e6, "Download", is_whole=True))
     take(run)

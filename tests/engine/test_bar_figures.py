@@ -11,7 +11,8 @@ from tqdm import tqdm
 
 from training_runtime.elastic.script_logs.bar_figures import HOLD_S
 from training_runtime.elastic.script_logs.event_folders import Figure
-from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
+from training_runtime.elastic.script_logs.printed_figures import OVER_S, PrintedFigures
+from training_runtime.progress import Progress
 
 STEPS = 6
 Look = Callable[[], None]
@@ -92,3 +93,23 @@ def test_a_bar_is_shown_at_once_although_nothing_has_been_drawn_behind_it(tmp_pa
     assert follower.read(now=0.0, all_of_it=False) == []
     assert [(each.name, each.step, each.value) for each in follower.read(now=HOLD_S, all_of_it=False)] == [("loss", 1, 0.75)]
     assert follower.read(now=2 * HOLD_S, all_of_it=True) == []
+
+
+def test_a_bar_that_is_done_is_forgotten_when_figures_come_long_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("\rPreprocessing: 100%|##########| 10/10 [00:10<00:00, 1.0s/it]\n")
+    follower = PrintedFigures(tmp_path, {})
+
+    def told(now: float, figures_at: float) -> Progress | None:
+        follower.read(now=now, all_of_it=False)
+        return follower.progress(now=now, all_of_it=False, figures_at=figures_at)
+
+    assert told(10.0, 5.0) == Progress(10, 10, 0.0, "Preprocessing")
+    assert told(100.0, 10.0 + OVER_S - 1) is None, "figures of its own"
+    assert told(100.0, 10.0 + OVER_S) == Progress(0, 0, None, "")
+    assert told(200.0, 200.0) is None, "once"
+    with path.open("a") as log:
+        log.write("\rTrain:  10%|#         | 1/10 [00:10<01:30, 10.0s/it]\n")
+    assert told(210.0, 210.0) == Progress(1, 10, 90.0, "Train")
+    assert told(300.0, 300.0) is None, "it is not done"

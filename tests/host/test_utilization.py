@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -50,6 +51,32 @@ def test_a_cpu_slot_is_as_busy_as_its_worker_and_never_more_than_it_is_held() ->
     assert 0.15 <= run.busy_s <= run.counted_s <= boot_s() - began + 0.02
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_what_a_worker_has_started_is_its_work_too(has_ended: bool) -> None:
+    """A script that runs a program, or has its data loaded by processes of their own."""
+    code = "import time; input(); end = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nprint(flush=True); input()"
+    run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        meter.sample([run])
+        program.stdin.write(b"\n")
+        program.stdout.readline()
+        if has_ended:
+            program.communicate(b"\n")
+        meter.sample([run])
+        if not has_ended:
+            program.communicate(b"\n")
+    assert run.busy_s is not None
+    assert 0.35 <= run.busy_s <= run.counted_s
+
+
+def test_no_process_counts_for_two_workers() -> None:
+    family = {number: processes.Process(number, parent, 1, 0, 5, "S") for number, parent in [(2, 1), (3, 2), (4, 3), (5, 2), (6, 4)]}
+    found = processes.families({2, 4}, family)
+    assert {root: {each.pid for each in below} for root, below in found.items()} == {2: {3, 5}, 4: {6}}
+
+
 def test_a_process_on_several_slots_is_at_work_and_has_memory_once() -> None:
     run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
     run.members = (SlotRef(3, "here", 0, "cpu"), SlotRef(4, "here", 1, "cpu"))
@@ -86,7 +113,7 @@ def test_memory_that_processes_share_is_counted_once() -> None:
     assert None not in (*both, alone)
     assert both[0] + SHARED_BYTES / 4 < alone, "half of the data was its child's"
     assert both[1] > SHARED_BYTES / 4
-    assert run.measured[3].memory_bytes == pytest.approx(both[0], rel=0.1)
+    assert run.measured[3].memory_bytes == pytest.approx(both[0] + both[1], rel=0.1)
 
 
 def test_memory_is_looked_at_seldom_and_forgotten_with_its_worker() -> None:

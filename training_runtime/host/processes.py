@@ -10,7 +10,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,13 +73,14 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
 
 def processor_s(pid: int, start_ticks: int) -> float | None:
-    """Seconds that this very process has spent on processors, all its threads together; None where it is gone."""
+    """Seconds that this very process has spent on processors, all its threads together, and those that its children had spent by their end;
+    None where it is gone."""
     try:
         raw = (_PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     fields = raw[raw.rindex(b")") + 2 :].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if int(fields[19]) == start_ticks else None
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if int(fields[19]) == start_ticks else None
 
 
 def age_s(start_ticks: int) -> float:
@@ -160,14 +161,27 @@ def of_run(traces: Traces, processes: Mapping[int, Process]) -> tuple[Process, .
 
 
 def descendants(roots: Iterable[int], processes: Mapping[int, Process]) -> set[int]:
+    return _below(list(roots), _children(processes), apart=frozenset())
+
+
+def families(roots: Collection[int], processes: Mapping[int, Process]) -> dict[int, tuple[Process, ...]]:
+    """By root: its descendants, without other roots and theirs."""
+    children, apart = _children(processes), frozenset(roots)
+    return {root: tuple(processes[pid] for pid in _below([root], children, apart=apart)) for root in roots}
+
+
+def _children(processes: Mapping[int, Process]) -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
+    return children
+
+
+def _below(waiting: list[int], children: Mapping[int, list[int]], *, apart: frozenset[int]) -> set[int]:
     found: set[int] = set()
-    waiting = list(roots)
     while waiting:
         for child in children.get(waiting.pop(), ()):
-            if child not in found:
+            if child not in found and child not in apart:
                 found.add(child)
                 waiting.append(child)
     return found

@@ -60,6 +60,7 @@ class ScriptMetrics:
         self._place = result_dir / "checkpoint" / PLACE
         self._own: frozenset[str] = frozenset()
         self._looked = 0.0
+        self._figures_at = float("-inf")  # when the last ones came, of the clock that goes forward
         self._steps: dict[Group, int] = {"train": 0, "test": 0}
         self._latest: dict[str, float] = {}
         self._lock = threading.Lock()  # over the two that `figures` changes too
@@ -161,7 +162,7 @@ class ScriptMetrics:
             return False
         printed = self._printed.read(now=self._looked, all_of_it=all_of_it)
         found = self._tell_of(self._that_count(printed, all_of_it=all_of_it))
-        if progress := self._printed.progress(now=self._looked, all_of_it=all_of_it):
+        if progress := self._printed.progress(now=self._looked, all_of_it=all_of_it, figures_at=self._figures_at):
             self._writer.write(progress)
         return found or progress is not None
 
@@ -240,6 +241,7 @@ class ScriptMetrics:
         with self._lock:
             self._steps[group] = max(self._steps[group], step)
             self._latest |= {f"{group} {name}": value for name, value in metrics.items()}
+            self._figures_at = time.monotonic()
             self._writer.write(journal.Logged(group, step, metrics), t=t if 0 < t <= now + 60 else now)
 
     def _flush(self) -> None:

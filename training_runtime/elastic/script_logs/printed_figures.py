@@ -18,6 +18,7 @@ from training_runtime.elastic.script_logs.trainer_records import PATH, TrainerRe
 
 LOOK_S = 1.0
 TELL_S = 2.0  # between two lines of progress in the journal
+OVER_S = 30.0  # after which figures are of something else than a bar that is done
 LONGEST_LABEL = 100
 MOST_KINDS = 1000  # of lines, by the names in them
 
@@ -36,6 +37,7 @@ class PrintedFigures:
         self._looked = self._told = float("-inf")
         self._until = time.time()
         self._progress: journal.Progress | None = None
+        self._done_at: float | None = None  # since when what was told last is done
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -59,6 +61,8 @@ class PrintedFigures:
             elif piece.whole:
                 printed.append((False, self._figures(piece)))
         self._progress = reported or self._progress
+        if self._progress is not None:
+            self._done_at = now if self._progress.done >= self._progress.total else None
         found: list[Figure] = []
         for is_beside_bar, of_line in _dated(printed, since, self._until):
             found += self._beside_bars.add(of_line, now) if is_beside_bar else [*self._beside_bars.release(), *of_line]
@@ -66,8 +70,10 @@ class PrintedFigures:
         records = self._records.read(all_of_it=all_of_it)
         return records if self._records.are_kept else found
 
-    def progress(self, *, now: float, all_of_it: bool) -> journal.Progress | None:
-        """What is to be told now of how far it is."""
+    def progress(self, *, now: float, all_of_it: bool, figures_at: float = float("-inf")) -> journal.Progress | None:
+        """What is to be told now of how far it is. `figures_at`: when the last figures came, from wherever."""
+        if self._progress is None and self._done_at is not None and figures_at >= self._done_at + OVER_S:
+            self._progress, self._done_at = journal.Progress(0, 0, None, ""), None
         if self._progress is None or (now - self._told < TELL_S and not all_of_it):
             return None
         told, self._progress, self._told = self._progress, None, now

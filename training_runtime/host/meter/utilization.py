@@ -1,5 +1,5 @@
-"""How long the slots of a run were at work, and what memory they take: that of the worker on a CPU slot, and what the driver of the device
-says on a GPU slot.
+"""How long the slots of a run were at work, and what memory they take: that of the worker on a CPU slot with all processes that it has
+started, and what the driver of the device says on a GPU slot.
 
 Read from the kernel and from NVIDIA's library, sampled by the host's loop; what a run says of itself is not believed. It decides nothing.
 """
@@ -74,6 +74,8 @@ class Meter:
         self._began = boot_s()
         self._sampled = self._began
         self._counts: dict[Worker, _Count] = {}
+        self._below: dict[int, tuple[processes.Process, ...]] = {}  # by worker's number, what it has started
+        self._below_due = self._began
         self._memory: dict[Worker, tuple[float, int | None]] = {}  # when it is to be looked at again, bytes
         self._holders: dict[int, tuple[float, tuple[GpuMemoryHolder, ...]]] = {}  # the same by GPU, whose the processes on it are
 
@@ -90,6 +92,9 @@ class Meter:
             run.slots |= {slot.id: slot for slot in run.members or ()}
             run.measured = {}
             _forget_left(run)
+        if now >= self._below_due and not hurry:
+            self._look_below()
+        for run in self._runs:
             slots = Counter(worker.pid for worker in run.workers)
             for worker in run.workers:
                 self._look(run, worker, now, slots=slots[worker.pid], into=counts, hurry=hurry)
@@ -98,7 +103,7 @@ class Meter:
 
     def _look(self, run: LiveRun, worker: Worker, now: float, *, slots: int, into: dict[Worker, _Count], hurry: bool) -> None:
         """`slots`: of how many its process is the worker; what that takes is said of each in equal parts."""
-        slot, used = run.slots.get(worker.slot), processes.processor_s(worker.pid, worker.start_ticks)
+        slot, used = run.slots.get(worker.slot), self._processor_s(worker)
         if slot is None or used is None:
             return  # an earlier host's, of which the studio has not spoken yet; or it has ended since
         count = into[worker] = self._counts.get(worker) or self._first(worker, now, used)
@@ -118,6 +123,18 @@ class Meter:
         count.counted_s += 0.0 if work is None else held_s
         run.measured[slot.id] = count.seen(slot, memory=memory, device=device, holders=holders)
 
+    def _look_below(self) -> None:
+        """Which processes workers on CPU slots have started: a look at all of the machine."""
+        began = boot_s()
+        workers = {each.pid for run in self._runs for each in run.workers if (slot := run.slots.get(each.slot)) and slot.device == "cpu"}
+        self._below = processes.families(workers, processes.table()) if workers else {}
+        self._below_due = boot_s() + max(MEMORY_S, _MEMORY_COST * (boot_s() - began))
+
+    def _processor_s(self, worker: Worker) -> float | None:
+        own = processes.processor_s(worker.pid, worker.start_ticks)
+        below = self._below.get(worker.pid, ()) if own is not None else ()
+        return None if own is None else own + sum(processes.processor_s(each.pid, each.start_ticks) or 0.0 for each in below)
+
     def _first(self, worker: Worker, now: float, used: float) -> _Count:
         started = worker.start_ticks / _TICKS_A_SECOND
         return _Count(started, started, 0.0) if started >= self._began else _Count(now, now, used)
@@ -128,6 +145,8 @@ class Meter:
         due, memory = self._memory.get(worker, (now, None))
         if now >= due and not hurry:
             memory = processes.memory_bytes(worker.pid)
+            if memory is not None:
+                memory += sum(processes.memory_bytes(each.pid) or 0 for each in self._below.get(worker.pid, ()))
             self._memory[worker] = (now + max(MEMORY_S, _MEMORY_COST * (boot_s() - now)), memory)
         return memory
 
