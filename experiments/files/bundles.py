@@ -224,7 +224,8 @@ def entry_among(scripts: Sequence[str], command: str, *, root: str = "") -> tupl
         if candidate in scripts:
             return (candidate, *arguments)
     names = ", ".join(scripts[:NAMED_SCRIPTS]) + (", ..." if len(scripts) > NAMED_SCRIPTS else "")
-    raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.")
+    other = " A module of a package is run by the package's program, as in spacy train config.cfg." if _names_module(command) else ""
+    raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.{other}")
 
 
 def _names_module(command: str) -> bool:

@@ -140,6 +140,11 @@ def test_a_package_is_run_where_it_is_named_as_one() -> None:
         bundles.entry(bundle, "python train.py -m train")
 
 
+def test_a_module_of_a_package_is_told_how_it_begins() -> None:
+    with pytest.raises(BundleRefused, match=r"run by the package's program, as in spacy train config\.cfg\."):
+        bundles.entry_among(["main.py"], "python -m spacy train config.cfg")
+
+
 def test_a_script_that_is_not_there_is_refused_with_those_that_are() -> None:
     bundle = keep(cast.zipped({"main.py": "", "lib/net.py": ""}))
     with pytest.raises(BundleRefused, match=r"train\.py is not in the zip: name one of its Python files \(main\.py, lib/net\.py\)"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from training_runtime.elastic.script_logs.printed_boxes import Boxes
 from training_runtime.elastic.script_logs.printed_pairs import ASIDE, MEASURES, NUMBER, WORDS, pairs_of, words_of
 from training_runtime.elastic.script_logs.printed_rounds import Rounds
+from training_runtime.elastic.script_logs.printed_ruled_tables import RuledTables
 from training_runtime.tracking.answers import Group, group_of
 
 LONGEST_LINE, LONGEST_DRAWN = 600, 4096  # without and with what only a terminal sees
@@ -122,12 +123,13 @@ class PrintedLines:
     _table: _Table | None = None  # whose rows may come
     _boxes: Boxes = field(default_factory=Boxes)
     _rounds: Rounds = field(default_factory=Rounds)
+    _ruled_tables: RuledTables = field(default_factory=RuledTables)
 
     def add(self, text: str) -> list[PrintedValue]:
         """The figures of a line; none where it has none."""
         counted = self._rounds.add(text) if len(text) <= LONGEST_DRAWN else None
         text = _PLACE.sub("", _ESCAPES.sub("", text[:LONGEST_DRAWN]), count=1)
-        if (counted := counted or self._boxes.add(text)) is not None:
+        if (counted := counted or self._boxes.add(text) or self._ruled_tables.add(text)) is not None:
             self._step, figures = counted
             return [PrintedValue(_group_said(name) or "train", name, self._step, value) for name, value in figures.items()]
         if trial := _TRIAL.search(text):
