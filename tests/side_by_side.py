@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +43,10 @@ class Scheduling(LoadFileScheduling):
         for other in self.assigned_work:
             self._reschedule(other)
         return died_at
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        with suppress(OSError):  # it has died, and the message that says so is on its way: then `remove_node` has its files for others
+            super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
         if node not in self.registered_collections:
