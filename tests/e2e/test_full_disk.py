@@ -133,6 +133,6 @@ def test_people_are_told_that_the_disk_is_full_and_may_still_delete_and_nothing_
         wait_until(lambda: alice.post(f"/projects/{kept}/definitions", data=definition, files=code).status_code == 201, "its code is taken")
         assert [each["name"] for each in alice.get("/projects").json()["items"]] == ["Kept"]
         assert "lenet" in [each["name"] for each in alice.get(f"/projects/{kept}/definitions").json()["items"]]
-    assert not list((studio.home / "tmp").iterdir())
+    wait_until(lambda: not list((studio.home / "tmp").iterdir()), "what was uploaded is gone, which it is behind its answer")
     assert "has ended unexpectedly" not in studio.tail(1000)
     assert "Traceback" not in studio.tail(1000)
