@@ -72,7 +72,7 @@ def test_what_a_worker_has_started_is_its_work_too(has_ended: bool) -> None:
 
 
 def test_no_process_counts_for_two_workers() -> None:
-    family = {number: processes.Process(number, parent, 1, 0, 5, "S") for number, parent in [(2, 1), (3, 2), (4, 3), (5, 2), (6, 4)]}
+    family = {number: processes.Kin(number, parent, 5) for number, parent in [(2, 1), (3, 2), (4, 3), (5, 2), (6, 4)]}
     found = processes.families({2, 4}, family)
     assert {root: {each.pid for each in below} for root, below in found.items()} == {2: {3, 5}, 4: {6}}
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _PROC = Path("/proc")
 
@@ -164,13 +165,33 @@ def descendants(roots: Iterable[int], processes: Mapping[int, Process]) -> set[i
     return _below(list(roots), _children(processes), apart=frozenset())
 
 
-def families(roots: Collection[int], processes: Mapping[int, Process]) -> dict[int, tuple[Process, ...]]:
+class Kin(NamedTuple):
+    """As much of a process as says who has started whom."""
+
+    pid: int
+    parent: int
+    start_ticks: int
+
+
+def kin() -> dict[int, Kin]:
+    """All processes, zombies included, in less than half of the time of `table`."""
+    found: dict[int, Kin] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended
+                raw = (entry / "stat").read_bytes()
+                fields = raw[raw.rindex(b")") + 2 :].split()
+                found[int(entry.name)] = Kin(int(entry.name), int(fields[1]), int(fields[19]))
+    return found
+
+
+def families(roots: Collection[int], processes: Mapping[int, Kin]) -> dict[int, tuple[Kin, ...]]:
     """By root: its descendants, without other roots and theirs."""
     children, apart = _children(processes), frozenset(roots)
     return {root: tuple(processes[pid] for pid in _below([root], children, apart=apart)) for root in roots}
 
 
-def _children(processes: Mapping[int, Process]) -> dict[int, list[int]]:
+def _children(processes: Mapping[int, Process] | Mapping[int, Kin]) -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)

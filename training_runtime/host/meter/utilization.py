@@ -74,7 +74,7 @@ class Meter:
         self._began = boot_s()
         self._sampled = self._began
         self._counts: dict[Worker, _Count] = {}
-        self._below: dict[int, tuple[processes.Process, ...]] = {}  # by worker's number, what it has started
+        self._below: dict[int, tuple[processes.Kin, ...]] = {}  # by worker's number, what it has started
         self._below_due = self._began
         self._memory: dict[Worker, tuple[float, int | None]] = {}  # when it is to be looked at again, bytes
         self._holders: dict[int, tuple[float, tuple[GpuMemoryHolder, ...]]] = {}  # the same by GPU, whose the processes on it are
@@ -127,7 +127,7 @@ class Meter:
         """Which processes workers on CPU slots have started: a look at all of the machine."""
         began = boot_s()
         workers = {each.pid for run in self._runs for each in run.workers if (slot := run.slots.get(each.slot)) and slot.device == "cpu"}
-        self._below = processes.families(workers, processes.table()) if workers else {}
+        self._below = processes.families(workers, processes.kin()) if workers else {}
         self._below_due = boot_s() + max(MEMORY_S, _MEMORY_COST * (boot_s() - began))
 
     def _processor_s(self, worker: Worker) -> float | None:
