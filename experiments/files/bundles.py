@@ -47,6 +47,10 @@ __all__ = [
 CHUNK_BYTES = 1 << 20
 UNPACKING = ".unpacking-"
 NAMED_SCRIPTS = 8  # so many are listed in a message
+_OTHERWISE = (
+    " A module of a package is run by a program of that package, as in spacy train config.cfg, or by a script with these lines: "
+    'import runpy; runpy.run_module("{module}", run_name="__main__", alter_sys=True)'
+)
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 
@@ -224,7 +228,7 @@ def entry_among(scripts: Sequence[str], command: str, *, root: str = "") -> tupl
         if candidate in scripts:
             return (candidate, *arguments)
     names = ", ".join(scripts[:NAMED_SCRIPTS]) + (", ..." if len(scripts) > NAMED_SCRIPTS else "")
-    other = " A module of a package is run by the package's program, as in spacy train config.cfg." if _names_module(command) else ""
+    other = _OTHERWISE.format(module=script.removesuffix(".py").replace("/", ".")) if _names_module(command) else ""
     raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.{other}")
 
 

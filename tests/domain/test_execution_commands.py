@@ -141,8 +141,8 @@ def test_a_package_is_run_where_it_is_named_as_one() -> None:
 
 
 def test_a_module_of_a_package_is_told_how_it_begins() -> None:
-    with pytest.raises(BundleRefused, match=r"run by the package's program, as in spacy train config\.cfg\."):
-        bundles.entry_among(["main.py"], "python -m spacy train config.cfg")
+    with pytest.raises(BundleRefused, match=r'spacy train config\.cfg, or by a script .*; runpy\.run_module\("open_clip_train\.main", '):
+        bundles.entry_among(["main.py"], "python -m open_clip_train.main --epochs 3")
 
 
 def test_a_script_that_is_not_there_is_refused_with_those_that_are() -> None:
