@@ -18,6 +18,7 @@ from training_runtime.elastic.script_logs.event_folders import EventFolders
 from training_runtime.elastic.script_logs.printed import Bar, Bars, PrintedMetrics, bar, figures
 from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
 from training_runtime.protocol import UNCHANGED_CODE_NS
+from training_runtime.tracking.answers import group_of
 
 
 def drawn(steps: int, **options: object) -> list[str]:
@@ -224,6 +225,21 @@ def test_a_table_by_epochs_and_objects_by_lines_are_read(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 1.5, "deep": {"a": 1}}\nnonsense\n[1]\n{"step": 4, "loss": 1}\n{"st')
     found = {(each.name, each.step): each.value for each in EventFolders(tmp_path, {}).read(now=0.0, all_of_it=True).figures}
     assert found == {("train/box_loss", 1): 1.5, ("metrics/mAP50(B)", 1): 0.25, ("loss", 3): 1.5, ("loss", 4): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("metrics/mAP50-95(B)", "test"),
+        ("metrics/recallM", "test"),  # as its MLflow callback has to write it
+        ("metrics/accuracy_top1", "test"),
+        ("val/box_loss", "test"),
+        ("train/box_loss", "train"),
+        ("metrics/precision", "train"),
+    ],
+)
+def test_what_ultralytics_validations_come_to_is_of_a_test(name: str, group: str):
+    assert group_of(name) == group
 
 
 def test_tables_that_were_uploaded_with_the_code_are_no_figures_of_the_run(tmp_path: Path):

@@ -16,6 +16,7 @@ MOST_NAMES = 1000  # parameters of a run, and tags
 INT64 = 2**63 - 1
 _TESTS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
 _WORDS = re.compile(r"[^a-z0-9]+")
+_ULTRALYTICS = re.compile(r"metrics/(?:(?:precision|recall|mAP50|mAP50-95)(?:[BMP]|\([BMP]\))|accuracy_top[15]|mIoU|pixel_acc)")
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+\Z")
 _UNKEPT = re.compile(r"[\x00\ud800-\udfff]")  # by a database
 _CONDITION = re.compile(r"""\s*([A-Za-z_]+)\.(`[^`]+`|"[^"]+"|[\w./-]+)\s*(=|!=|<=|>=|<|>|I?LIKE)\s*('[^']*'|"[^"]*"|[-+\w.]+)\s*""", re.I)
@@ -128,8 +129,8 @@ def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def group_of(*texts: str) -> Group:
-    """Which curves a metric belongs to, by the words in its name."""
-    return "test" if any(_TESTS & set(_WORDS.split(text.lower())) for text in texts) else "train"
+    """Which curves a metric belongs to, by the words in its name, or as Ultralytics calls what a validation comes to."""
+    return "test" if any(_TESTS & set(_WORDS.split(text.lower())) or _ULTRALYTICS.fullmatch(text) for text in texts) else "train"
 
 
 def refuse(says: str) -> NoReturn:
