@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tqdm import tqdm
 
 from training_runtime.elastic.script_logs.event_folders import EventFolders
 from training_runtime.elastic.script_logs.printed_figures import PrintedFigures
@@ -36,6 +34,30 @@ def test_samples_of_an_epoch_are_counted_on_from_epoch_to_epoch():
         ("test", "Accuracy", 640, pytest.approx(92.1)),
         ("train", "Loss", 6000, 0.5),
         ("train", "Average loss", 12000, 0.25),
+    ]
+
+
+def test_what_is_said_before_the_first_of_several_figures_is_said_of_those_behind_it():
+    assert read(
+        *("Epoch 0/4", "----------"),
+        "train Loss: 0.61 Acc: 0.70",
+        "val Loss: 0.45 Acc: 0.80",
+        "Epoch 1/4 train loss 0.5 acc 0.75 val loss 0.4 acc 0.85 lr 0.1",
+        "Epoch 2/4 train: loss 0.5, acc 0.75; val: loss 0.4, acc 0.85",
+    ) == [
+        ("train", "train Loss", 0, 0.61),
+        ("train", "Acc", 0, 0.7),
+        ("test", "val Loss", 0, 0.45),
+        ("test", "Acc", 0, 0.8),
+        ("train", "train loss", 1, 0.5),
+        ("train", "acc", 1, 0.75),
+        ("test", "val loss", 1, 0.4),
+        ("test", "acc", 1, 0.85),
+        ("train", "lr", 1, 0.1),
+        ("train", "loss", 2, 0.5),
+        ("train", "acc", 2, 0.75),
+        ("test", "loss", 2, 0.4),
+        ("test", "acc", 2, 0.85),
     ]
 
 
@@ -230,6 +252,11 @@ def test_columns_under_their_names_are_read():
             "Episode 10\tLast reward: 20.00\tAverage reward: 9.80",
             [("train", "Last reward", 10, 20.0), ("train", "Average reward", 10, 9.8)],
         ),
+        ("Ep: 10, reward: 20.3", [("train", "reward", 10, 20.3)]),
+        (
+            "(epoch: 1, iters: 100, time: 0.12, data: 0.1) G_L1: 20.1 D_real: 0.4",
+            [("train", "G_L1", 100, 20.1), ("train", "D_real", 100, 0.4)],
+        ),
         ("Validation Results - Epoch: 1  Avg accuracy: 0.92", [("test", "Avg accuracy", 1, 0.92)]),
         (
             "\x1b[1m1875/1875\x1b[0m \x1b[32m━━━━━━━━\x1b[0m \x1b[1m3s\x1b[0m 2ms/step - accuracy: 0.88 - val_loss: 0.3",
@@ -299,28 +326,6 @@ def test_long_lines_are_read_quickly(line: str):
     for _ in range(20):
         read(line, "step 1 loss 2" + line)
     assert time.thread_time() - begun < 20 * 0.05
-
-
-def screen(steps: int, label: str) -> bytes:
-    """What tqdm leaves on a screen where each epoch has a bar of its own."""
-    drawn = io.StringIO()
-    for epoch in (1, 2):
-        with tqdm(range(steps), file=drawn, mininterval=0, desc=label.format(epoch)) as bar:
-            for step in bar:
-                bar.set_postfix(loss=f"{1 / ((epoch - 1) * steps + step + 1):.3f}", v_num=0)
-    return drawn.getvalue().encode()
-
-
-@pytest.mark.parametrize("label", ["", "Epoch {}"])
-def test_figures_beside_a_bar_are_figures(tmp_path: Path, label: str):
-    log = tmp_path / "log" / "driver" / "console.log"
-    log.parent.mkdir(parents=True)
-    log.write_bytes(screen(5, label))
-    found = PrintedFigures(tmp_path, {}).read(now=0.0, all_of_it=True)
-    latest = {each.step: each.value for each in found}
-    assert {each.name for each in found} == {"loss"}
-    assert [*latest] == [*range(11)]
-    assert (latest[4], latest[10]) == (0.2, 0.1)
 
 
 def test_lines_for_people_count_until_there_are_records_and_those_of_one_process(tmp_path: Path):

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from training_runtime import journal
-from training_runtime.elastic.script_logs.bar_figures import BarFigures
 from training_runtime.elastic.script_logs.console_logs import ConsoleLogs, Piece
 from training_runtime.elastic.script_logs.event_folders import Figure, group_of
-from training_runtime.elastic.script_logs.printed import Bars, bar, beside_bar, figures
+from training_runtime.elastic.script_logs.held_figures import HeldFigures
+from training_runtime.elastic.script_logs.printed import Bar, Bars, bar, beside_bar, figures
 from training_runtime.elastic.script_logs.printed_lines import PrintedLines
 from training_runtime.elastic.script_logs.trainer_progress import TrainerProgress
 from training_runtime.elastic.script_logs.trainer_records import PATH, TrainerRecords
@@ -22,6 +22,8 @@ OVER_S = 30.0  # after which figures are of something else than a bar that is do
 LONGEST_LABEL = 100
 MOST_KINDS = 1000  # of lines, by the names in them
 
+_Line = tuple[Bar | None, list[Figure]]  # what it has figures beside, and these
+
 
 class PrintedFigures:
     """Of the run whose result folder is `root`. `offsets`: how far each log was read. Where several processes print figures, those of the
@@ -29,14 +31,15 @@ class PrintedFigures:
     where a library's trainer has records; nor do bars where it says how far it is."""
 
     def __init__(self, root: Path, offsets: Mapping[str, int]) -> None:
-        self._logs, self._bars, self._beside_bars = ConsoleLogs(root, offsets), Bars(), BarFigures()
+        self._logs, self._bars, self._held = ConsoleLogs(root, offsets), Bars(), HeldFigures()
         self._records, self._trainer = TrainerRecords(root, offsets.get(PATH, 0)), TrainerProgress(root)
         self._source, self._has_records = "", False
         self._lines: dict[str, PrintedLines] = {}
         self._counts: dict[frozenset[str], int] = {}
         self._looked = self._told = float("-inf")
         self._until = time.time()
-        self._progress: journal.Progress | None = None
+        self._progress: journal.Progress | None = None  # to be told
+        self._latest: journal.Progress | None = None
         self._done_at: float | None = None  # since when what was told last is done
 
     @property
@@ -50,25 +53,30 @@ class PrintedFigures:
     def read(self, *, now: float, all_of_it: bool) -> list[Figure]:
         """What was printed since, at even distances: nobody knows when it was printed, and at one moment it would be without end fast."""
         self._looked, since, self._until = now, self._until, time.time()
-        printed: list[tuple[bool, list[Figure]]] = []  # whether beside a bar
+        printed: list[_Line] = []
         reported = self._trainer.read()
         for piece in self._logs.read(all_of_it=all_of_it):
             if drawn := bar(piece.text):
                 if (tells := self._bars.add(drawn, now)) is not None and not self._trainer.is_at_work:
-                    self._progress = journal.Progress(tells.done, tells.total, tells.left_s, tells.label[:LONGEST_LABEL])
+                    self._note_progress(journal.Progress(tells.done, tells.total, tells.left_s, tells.label[:LONGEST_LABEL]), now)
                 if piece.whole or piece.text.rstrip().endswith("]"):  # its end comes with the next one, which may be an hour later
-                    printed.append((True, self._for_people(piece.path, beside_bar(piece.text))))
+                    printed.append((drawn, self._for_people(piece.path, beside_bar(piece.text))))
             elif piece.whole:
-                printed.append((False, self._figures(piece)))
-        self._progress = reported or self._progress
-        if self._progress is not None:
-            self._done_at = now if self._progress.done >= self._progress.total else None
+                printed.append((None, self._figures(piece)))
+        if reported is not None:
+            self._note_progress(reported, now)
         found: list[Figure] = []
-        for is_beside_bar, of_line in _dated(printed, since, self._until):
-            found += self._beside_bars.add(of_line, now) if is_beside_bar else [*self._beside_bars.release(), *of_line]
-        found += self._beside_bars.release() if all_of_it else self._beside_bars.due(now)
+        for beside, of_line in _dated(printed, since, self._until):
+            found += self._held.add(of_line, beside, now)
+        found += self._held.release() if all_of_it else self._held.due(now)
         records = self._records.read(all_of_it=all_of_it)
         return records if self._records.are_kept else found
+
+    def _note_progress(self, said: journal.Progress, now: float) -> None:
+        """A bar that stands at the end of a log is read at each look."""
+        if said != self._latest:
+            self._progress = self._latest = said
+            self._done_at = now if said.done >= said.total else None
 
     def progress(self, *, now: float, all_of_it: bool, figures_at: float = float("-inf")) -> journal.Progress | None:
         """What is to be told now of how far it is. `figures_at`: when the last figures came, from wherever."""
@@ -108,12 +116,12 @@ class PrintedFigures:
         return [Figure(each.group, each.name, each.step, each.value, 0.0) for each in found]
 
 
-def _dated(printed: list[tuple[bool, list[Figure]]], since: float, until: float) -> Iterator[tuple[bool, list[Figure]]]:
+def _dated(printed: list[_Line], since: float, until: float) -> Iterator[_Line]:
     """Those with figures, in their order from the first moment, which is the last where the clock was put back, to the other."""
     lines = [line for line in printed if line[1]]
     each_s = max(0.0, until - since) / max(1, len(lines))
-    for place, (is_beside_bar, found) in enumerate(lines, 1):
-        yield is_beside_bar, [replace(figure, t=until - each_s * (len(lines) - place)) for figure in found]
+    for place, (beside, found) in enumerate(lines, 1):
+        yield beside, [replace(figure, t=until - each_s * (len(lines) - place)) for figure in found]
 
 
 def _are_of_test(names: frozenset[str]) -> bool:

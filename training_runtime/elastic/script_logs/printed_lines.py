@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from training_runtime.elastic.script_logs.printed_boxes import Boxes
-from training_runtime.elastic.script_logs.printed_pairs import ASIDE, MEASURES, NUMBER, WORDS, pairs_of, words_of
+from training_runtime.elastic.script_logs.printed_pairs import ASIDE, MEASURES, NUMBER, WORDS, Pair, pairs_of, words_of
 from training_runtime.elastic.script_logs.printed_rounds import Rounds
 from training_runtime.elastic.script_logs.printed_ruled_tables import RuledTables
 from training_runtime.tracking.answers import Group, group_of
@@ -35,7 +35,7 @@ _COUNTS = [
         rf"\b(?:{words})\b[\s:=#\[(|]{{0,8}}(?P<at>\d{{1,18}})(?![.\d]|\s?[a-z]{{0,2}}s\b|[a-z])(?:\s{{0,3}}(?:/|of)\s{{0,4}}(?P<of>\d{{1,18}}))?[\])]?",
         re.IGNORECASE,
     )
-    for words in ("global[_ ]step|num_updates", "steps?|episode|round", "iter(?:ation)?s?", "batch|minibatch|update")
+    for words in ("global[_ ]step|num_updates", "steps?|episode|ep|round", "iter(?:ation)?s?", "batch|minibatch|update")
 ]
 _COUNTS.append(re.compile(r"\bafter (?P<at>\d{1,18})(?P<of>) (?:batches|steps|iterations)\b", re.IGNORECASE))
 _SHARE = re.compile(r"(?<![\d.:/])(?P<at>\d{1,18})\s{0,4}/\s{0,4}(?P<of>\d{1,18})(?![\d.:/])(?:\s*\(\s*[\d.]+%\))?\]?")
@@ -146,8 +146,7 @@ class PrintedLines:
             self._note_heading(rest, position)
             return []
         self._note_epoch(position.epoch)
-        said = _group_said(rest[: pairs[0].at])
-        groups = [_group_said(pair.name) or said or self._group_unsaid(position) for pair in pairs]
+        groups = self._groups(pairs, rest, self._group_unsaid(position))
         step = self._step_of(position, is_test="train" not in groups)
         if step is None:
             return []
@@ -165,6 +164,21 @@ class PrintedLines:
             at = self._at_end_of(at)
         self._step = at
         return [PrintedValue(group, name, at, value) for group, name, value in values]
+
+    @staticmethod
+    def _groups(pairs: list[Pair], line: str, unsaid: Group) -> list[Group]:
+        """Of each figure in the line. What is said before one ("val: loss 0.4, acc 0.8", "val Loss: 0.4 Acc: 0.8") is said of the measures
+        behind it, too; what stands before the first, of all."""
+        unsaid = _group_said(line[: pairs[0].at]) or unsaid
+        found: list[Group] = []
+        heading: Group | None = None
+        behind = pairs[0].at
+        for pair in pairs:
+            first, _, others = pair.name.partition(" ")
+            heading = (_group_said(first) if others else None) or _group_said(line[behind : pair.at]) or heading
+            found.append(_group_said(pair.name) or (heading if pair.words & MEASURES else None) or unsaid)
+            behind = pair.found.end()
+        return found
 
     def _group_unsaid(self, position: Position) -> Group:
         """Of a figure that does not say it itself. When the epoch's batches are through, others in another number are those of a test, as

@@ -4,7 +4,8 @@
     ---  ------  ------------  ----------  ------
       2      40          8.47      100.00    1.00
 
-A table counts where a column counts steps and another has the name of a usual measure. Names are as written.
+A table counts where a column counts steps and another has the name of a usual measure. Other lines may stand between its rows. Names are as
+written.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from training_runtime.elastic.script_logs.printed_pairs import ASIDE, MEASURES, 
 MOST_COLUMNS = 50
 LONGEST_LINE = 1000
 _RULE = re.compile(r"-+(?:\s+-+)+")
+_VALUE = re.compile(rf"{NUMBER}|nan")
 _STEPS = ("#", "step", "steps", "iter", "iteration")
 _EPOCHS = ("e", "epoch")
 
@@ -37,12 +39,10 @@ class RuledTables:
             self._begin(head, self._head)
             return None
         cells = self._head.split()
-        if not self._names or len(cells) != len(self._names) or not cells[self._step].isdecimal():
-            self._names = ()
+        is_row = self._names and len(cells) == len(self._names) and all(map(_VALUE.fullmatch, cells)) and cells[self._step].isdecimal()
+        if not is_row:
             return None
-        named = zip(self._names, cells, strict=True)
-        figures = {name: float(cell) for name, cell in named if _is_figure(name) and re.fullmatch(rf"{NUMBER}|nan", cell)}
-        return int(cells[self._step]), figures
+        return int(cells[self._step]), {name: float(cell) for name, cell in zip(self._names, cells, strict=True) if _is_figure(name)}
 
     def _begin(self, head: str, rule: str) -> None:
         begins = [found.start() for found in re.finditer("-+", rule)][:MOST_COLUMNS]

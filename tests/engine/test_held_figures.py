@@ -1,4 +1,5 @@
-"""Scripts write figures beside a bar before and after it moves: a curve has one value at each count, the one that the script means."""
+"""Scripts write figures beside a bar before and after it moves, and all of a test at one step: a curve has one value at each, the one that
+the script means."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from training_runtime.elastic.script_logs.bar_figures import HOLD_S
 from training_runtime.elastic.script_logs.event_folders import Figure
+from training_runtime.elastic.script_logs.held_figures import HOLD_S, QUIET_S
 from training_runtime.elastic.script_logs.printed_figures import OVER_S, PrintedFigures
 from training_runtime.progress import Progress
 
@@ -70,6 +71,28 @@ def test_what_is_said_before_a_bar_moves_has_each_value_once_and_the_last_one_la
     assert all(abs(value - step) <= 1 for step, value in found)
 
 
+def screen(steps: int, label: str) -> bytes:
+    """What tqdm leaves on a screen where each epoch has a bar of its own."""
+    drawn = io.StringIO()
+    for epoch in (1, 2):
+        with tqdm(range(steps), file=drawn, mininterval=0, desc=label.format(epoch)) as bar:
+            for step in bar:
+                bar.set_postfix(loss=f"{1 / ((epoch - 1) * steps + step + 1):.3f}", v_num=0)
+    return drawn.getvalue().encode()
+
+
+@pytest.mark.parametrize("label", ["", "Epoch {}"])
+def test_figures_beside_a_bar_are_figures(tmp_path: Path, label: str):
+    log = tmp_path / "log" / "driver" / "console.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(screen(5, label))
+    found = PrintedFigures(tmp_path, {}).read(now=0.0, all_of_it=True)
+    latest = {each.step: each.value for each in found}
+    assert {each.name for each in found} == {"loss"}
+    assert [*latest] == [*range(11)]
+    assert (latest[4], latest[10]) == (0.2, 0.1)
+
+
 def test_of_a_validations_bar_the_value_at_its_end_counts_however_long_it_takes(tmp_path: Path) -> None:
     def script(log: io.TextIOBase, computes: Look) -> None:
         for epoch in (1, 2):
@@ -85,6 +108,25 @@ def test_of_a_validations_bar_the_value_at_its_end_counts_however_long_it_takes(
     assert trained == sorted({*trained})
 
 
+def test_of_a_validations_bar_that_is_done_nothing_is_kept_back(tmp_path: Path) -> None:
+    path = tmp_path / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("epoch 1 loss 0.5\n\rval_loss=0.75:  50%|#####     | 1/2 [01:00<01:00, 60.0s/it]")
+    follower = PrintedFigures(tmp_path, {})
+
+    def read(now: float) -> list[tuple[str, float]]:
+        return [(each.name, each.value) for each in follower.read(now=now, all_of_it=False)]
+
+    assert read(0.0) == [("loss", 0.5)]
+    assert read(10 * HOLD_S) == [], "of a half"
+    with path.open("a") as log:
+        log.write(
+            "\rval_loss=0.75: 100%|##########| 2/2 [02:00<00:00, 60.0s/it]\rval_loss=0.25: 100%|##########| 2/2 [02:00<00:00, 60.0s/it]"
+        )
+    assert read(20 * HOLD_S) == []
+    assert read(21 * HOLD_S) == [("val_loss", 0.25)]
+
+
 def test_a_bar_is_shown_at_once_although_nothing_has_been_drawn_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True)
@@ -95,10 +137,32 @@ def test_a_bar_is_shown_at_once_although_nothing_has_been_drawn_behind_it(tmp_pa
     assert follower.read(now=2 * HOLD_S, all_of_it=True) == []
 
 
+def test_of_all_that_a_test_prints_the_last_counts(tmp_path: Path) -> None:
+    """As PyTorch's example of ImageNet does it."""
+    path = tmp_path / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    follower = PrintedFigures(tmp_path, {})
+
+    def read(now: float, *lines: str) -> list[tuple[str, str, int, float]]:
+        with path.open("a") as log:
+            log.writelines(f"{line}\n" for line in lines)
+        return [(each.group, each.name, each.step, each.value) for each in follower.read(now=now, all_of_it=False)]
+
+    trained = "Epoch: [{}][20/20]\tLoss 6.0 (6.5)\tAcc@1   1.00 (  0.75)"
+    assert read(0.0, trained.format(0)) == [("train", "Loss", 20, 6.0), ("train", "Acc@1", 20, 1.0)]
+    assert read(1.0, "Test: [ 0/10]\tLoss 5.0 (5.5)\tAcc@1   2.00 (  1.50)") == []
+    assert read(9.0, "Test: [ 5/10]\tLoss 4.0 (4.5)\tAcc@1   4.00 (  3.50)") == []
+    tested = [("test", "Loss", 20, 4.5), ("test", "Acc@1", 20, 1.75), ("test", "Acc@5", 20, 4.5)]
+    assert read(12.0, " *   Acc@1 1.750 Acc@5 4.500") == []
+    assert read(20.0, trained.format(1)) == [*tested, ("train", "Loss", 40, 6.0), ("train", "Acc@1", 40, 1.0)]
+    assert read(21.0, "Test: [ 0/10]\tLoss 5.0 (5.5)") == []
+    assert read(22.0 + QUIET_S) == [("test", "Loss", 40, 5.5)], "nobody waits for ever"
+
+
 def test_a_bar_that_is_done_is_forgotten_when_figures_come_long_after_it(tmp_path: Path) -> None:
     path = tmp_path / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True)
-    path.write_text("\rPreprocessing: 100%|##########| 10/10 [00:10<00:00, 1.0s/it]\n")
+    path.write_text("\rPreprocessing: 100%|##########| 10/10 [00:10<00:00, 1.0s/it]")
     follower = PrintedFigures(tmp_path, {})
 
     def told(now: float, figures_at: float) -> Progress | None:
@@ -106,6 +170,7 @@ def test_a_bar_that_is_done_is_forgotten_when_figures_come_long_after_it(tmp_pat
         return follower.progress(now=now, all_of_it=False, figures_at=figures_at)
 
     assert told(10.0, 5.0) == Progress(10, 10, 0.0, "Preprocessing")
+    assert told(20.0, 5.0) is None, "nothing else has been drawn"
     assert told(100.0, 10.0 + OVER_S - 1) is None, "figures of its own"
     assert told(100.0, 10.0 + OVER_S) == Progress(0, 0, None, "")
     assert told(200.0, 200.0) is None, "once"
