@@ -162,8 +162,9 @@ class TrainingRun(models.Model):
         return self.batch_size * self.engines if self.batch_size and self.engines else None
 
     def bar(self) -> dict[str, object] | None:
-        """What its script's own progress bar says: units done and in all, seconds left, and its label; None where it draws none."""
-        if self.bar_done is None or not self.bar_total:
+        """What its script's own progress bar says: units done and in all, seconds left, and its label; None where it draws none, and of a
+        run that has ended where its last one was done and there is a step to show."""
+        if self.bar_done is None or not self.bar_total or (not self.is_live() and self.step and self.bar_done >= self.bar_total):
             return None
         return {"done": self.bar_done, "total": self.bar_total, "left": self.bar_left_s, "label": self.bar_label}
 

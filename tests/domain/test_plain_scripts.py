@@ -108,6 +108,9 @@ def test_a_bar_that_is_over_leaves_its_place_to_the_steps(
     with django_capture_on_commit_callbacks(execute=True):
         take(run)
     assert (run.bar(), run.step) == (None, 4)
+    last = {"bar_done": 10, "bar_total": 10, "bar_label": "Test"}
+    assert [TrainingRun(state=state, **last).bar() is None for state in (RunState.RUNNING, RunState.COMPLETED)] == [False, False]
+    assert [TrainingRun(state=state, step=4, **last).bar() is None for state in (RunState.RUNNING, RunState.COMPLETED)] == [False, True]
     assert any("plan" in message["what"] for message in said.about(f"run-{run.pk}", "changed")[before:])
     assert JournalCursor.objects.get(run=run).rejected == 0
 
