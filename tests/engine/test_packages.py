@@ -276,3 +276,6 @@ except RuntimeError as error:
     said = python(f"{install}\n{code}", PYTHONPATH=str(PACKAGES)).splitlines()
     assert said[0] == "(1, 40, 81) (1, 16000)"
     assert said[1:] == ([] if torch.version.cuda else ["True"])
+    code = "import torch; torch.version.cuda = '13.0'\ntry:\n    import torchaudio\nexcept OSError:\n    print('raised')"
+    broken = python(f"{install}\n{code}", PYTHONPATH=str(PACKAGES))
+    assert broken == ("" if torch.version.cuda else "raised\n"), "with CUDA it is said what is missing"

@@ -39,6 +39,8 @@ def _let_libraries_lack(module: ModuleType) -> None:
         try:
             return bool(load(name))
         except OSError:
+            if module.torch.version.cuda is not None:
+                raise
             return False
 
     module._load_lib = is_loaded  # type: ignore[attr-defined]
