@@ -11,6 +11,7 @@ import pytest
 
 from tests.host.conftest import HostUnderTest
 from training_runtime.host import processes
+from training_runtime.host.meter import utilization
 from training_runtime.host.meter.utilization import GpuUse, Meter, boot_s, nvidia
 from training_runtime.host.runs.live import LiveRun
 from training_runtime.protocol import Device, SlotRef, SlotSeen, Worker
@@ -83,6 +84,22 @@ def test_what_a_worker_has_started_is_its_work_too(has_ended: bool) -> None:
             program.communicate(b"\n")
     assert run.busy_s is not None
     assert 0.35 <= run.busy_s <= run.counted_s
+
+
+def test_of_thousands_of_processes_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utilization, "_MOST_BELOW", 1)
+    with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            run, meter = myself_as_worker("cpu"), Meter(lambda _: None)
+            looked_at: list[int] = []
+            look = processes.processor_s
+            monkeypatch.setattr(processes, "processor_s", lambda pid, ticks: looked_at.append(pid) or look(pid, ticks))
+            meter.sample([run])
+        finally:
+            one.kill()
+            other.kill()
+    assert len(looked_at) == 2
+    assert looked_at[0] == os.getpid()
 
 
 def test_no_process_counts_for_two_workers() -> None:
