@@ -159,6 +159,29 @@ def test_of_all_that_a_test_prints_the_last_counts(tmp_path: Path) -> None:
     assert read(22.0 + QUIET_S) == [("test", "Loss", 40, 5.5)], "nobody waits for ever"
 
 
+def test_what_another_test_comes_to_at_a_step_is_not_hidden(tmp_path: Path) -> None:
+    """Several trainings of an epoch each: a curve takes one, and people are told that there is more."""
+    path = tmp_path / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"epoch 1 loss 0.{fold}\nepoch 1 val_acc 0.{fold}\n" for fold in (1, 2)))
+    found = PrintedFigures(tmp_path, {}).read(now=0.0, all_of_it=True)
+    assert [(each.name, each.step, each.value) for each in found if each.group == "test"] == [("val_acc", 1, 0.1), ("val_acc", 1, 0.2)]
+    bar = "\rval_acc={}: 100%|##########| {}/2 [00:02<00:00, 1.0it/s]"
+    path.write_text("".join(bar.format(value, count) for value, count in [(0.1, 1), (0.2, 2), (0.3, 1), (0.4, 2)]))
+    found = PrintedFigures(tmp_path, {}).read(now=0.0, all_of_it=True)
+    assert [each.value for each in found] == [0.2, 0.4]
+
+
+def test_beside_a_bar_of_epochs_a_validation_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "log" / "driver" / "console.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("\r 10%|#         | 1/10 [1:00:00<9:00:00, 3600s/it, loss=0.5, val_loss=0.75]")
+    follower = PrintedFigures(tmp_path, {})
+    assert follower.read(now=0.0, all_of_it=False) == []
+    found = follower.read(now=HOLD_S, all_of_it=False)
+    assert [(each.group, each.step, each.value) for each in found] == [("train", 1, 0.5), ("test", 1, 0.75)]
+
+
 def test_a_bar_that_is_done_is_forgotten_when_figures_come_long_after_it(tmp_path: Path) -> None:
     path = tmp_path / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True)

@@ -38,7 +38,7 @@ class RuledTables:
         if _RULE.fullmatch(self._head):
             self._begin(head, self._head)
             return None
-        cells = self._head.split()
+        cells = self._head.split() if self._names else []
         is_row = self._names and len(cells) == len(self._names) and all(map(_VALUE.fullmatch, cells)) and cells[self._step].isdecimal()
         if not is_row:
             return None
