@@ -104,11 +104,11 @@ def _around(run: TrainingRun, name: str, at: int) -> dict[str, object]:
 
 @require_safe
 def log(request: HttpRequest, pk: int) -> JsonResponse:
-    """What stands in a log from ?offset= on, for a page that has missed some of what it follows."""
+    """What stands in a log from ?offset= on, for a page that has missed some of what it follows, and whether nothing will follow that."""
     run = access.run(person(request), pk)
     name = request.GET.get("name", "driver")
     if name not in selectors.log_names(run):
-        return JsonResponse({"text": "", "begin": 0, "end": 0, "size": 0})
+        return JsonResponse({"text": "", "begin": 0, "end": 0, "size": 0, "ended": not run.is_live()})
     offset = number(request, "offset", 0, least=0, most=1 << 62)
     tail = selectors.log_tail(run, name, offset=offset, limit_bytes=MOST_LOG_BYTES)
-    return JsonResponse({"text": tail.text, "begin": tail.begin, "end": tail.end, "size": tail.size_bytes})
+    return JsonResponse({"text": tail.text, "begin": tail.begin, "end": tail.end, "size": tail.size_bytes, "ended": not run.is_live()})

@@ -19,6 +19,7 @@ const state = document.getElementById('log-state');
 
 /** Take in what comes, at the end of the log, or of all logs together, as it is shown. @param {HTMLElement} box @param {HTMLInputElement} following */
 function tail(box, following) {
+  const run = `run-${box.dataset.run}`;
   const ours = `log-${box.dataset.run}-`;
   const most = Number(box.dataset.together || 0); // so many logs together; 0: it is one log
   /** Where the page stands in each log, by its topic. @type {Map<string, number>} */
@@ -30,6 +31,7 @@ function tail(box, following) {
     ends.set(each.slice(0, at), Number(each.slice(at + 1)));
   }
   let fetching = false;
+  let ended = false; // the run, as the server has said
   let cut = false; // the middle of a log was left out: what stands here is no part of it any more
   let next = 0;
 
@@ -60,25 +62,45 @@ function tail(box, following) {
     if (following.checked) box.scrollTop = box.scrollHeight;
   };
 
+  /** Fetch what a log has from where the page stands on. False: the server does not answer, or the page is loaded again. @param {string} topic */
+  const fetchNews = async (topic) => {
+    try {
+      let more = true;
+      while (more) {
+        const end = ends.get(topic) || 0;
+        const address = `${box.dataset.log}?name=${encodeURIComponent(topic.slice(ours.length))}&offset=${end}`;
+        const response = await fetch(address, { headers: { Accept: 'application/json' } });
+        const answer = response.status === 404 || response.redirected ? { size: -1 } : await response.json();
+        if (answer.size < end) return void location.reload(); // as `cut`
+        if (state) state.textContent = '';
+        if (answer.begin === ends.get(topic) && answer.end > end) add(topic, answer);
+        ended ||= answer.ended;
+        more = ended && answer.end < answer.size && ends.get(topic) !== end;
+      }
+      return true;
+    } catch {
+      if (state) state.textContent = 'The studio does not answer; trying again.';
+      return false;
+    }
+  };
+
   /** @param {string} topic */
   const missed = async (topic) => {
     if (fetching || document.hidden) return;
     if (cut) return location.reload();
     fetching = true;
-    try {
-      const end = ends.get(topic) || 0;
-      const address = `${box.dataset.log}?name=${encodeURIComponent(topic.slice(ours.length))}&offset=${end}`;
-      const response = await fetch(address, { headers: { Accept: 'application/json' } });
-      if (response.status === 404 || response.redirected) return location.reload();
-      const answer = await response.json();
-      if (state) state.textContent = '';
-      if (answer.size < end) return location.reload(); // as `cut`
-      if (answer.begin === ends.get(topic) && answer.end > end) add(topic, answer);
-    } catch {
-      if (state) state.textContent = 'The studio does not answer; trying again.';
-    } finally {
-      fetching = false;
-    }
+    if ((await fetchNews(topic)) && ended) await complete();
+    fetching = false;
+  };
+
+  /** The run has ended: take in what was written last. */
+  const complete = async () => {
+    for (const topic of ends.keys()) if (!(await fetchNews(topic))) return;
+    for (const [topic, half] of halves) if (half) box.append(named(topic, '\n'));
+    clearInterval(looks);
+    following.closest('label')?.remove();
+    const said = document.getElementById('log-complete');
+    if (said) said.textContent = 'Complete: the run has ended.';
   };
 
   live.on('log', (message) => {
@@ -107,14 +129,15 @@ function tail(box, following) {
   });
   box.scrollTop = box.scrollHeight;
   // The files are the truth, whatever became of a message: they are looked at by turns.
-  setInterval(() => missed([...ends.keys()][next++ % ends.size]), SAFETY_NET_MS);
-  live.on('completed', async (message) => {
-    if (message.topic !== `run-${box.dataset.run}`) return;
-    for (const topic of ends.keys()) await missed(topic); // what was written last
-    for (const [topic, half] of halves) if (half) box.append(named(topic, '\n'));
-    following.closest('label')?.remove();
-    const complete = document.getElementById('log-complete');
-    if (complete) complete.textContent = 'Complete: the run has ended.';
+  const look = () => missed([...ends.keys()][next++ % ends.size]);
+  const looks = setInterval(look, SAFETY_NET_MS);
+  live.on('completed', (message) => {
+    if (message.topic !== run) return;
+    ended = true;
+    look();
+  });
+  live.on('subscribed', (message) => {
+    if (message.topics.includes(run)) look(); // it may have ended since the page was rendered
   });
 }
 

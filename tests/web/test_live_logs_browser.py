@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+import json
+
+from playwright.sync_api import WebSocketRoute, expect
 
 from experiments.logs import terminal
 from tests.web.browsing import Site, Visit, go
@@ -86,4 +88,23 @@ def test_a_log_that_is_followed_to_the_end_of_its_run_is_complete_then(visit: Vi
     site.tell("end-waiting")
     expect(page.locator("#log")).to_contain_text("its last words")
     expect(page.locator("#log-complete")).to_have_text("Complete: the run has ended.")
+    expect(page.get_by_role("checkbox", name="Follow")).to_have_count(0)
+
+
+def test_a_page_that_is_told_of_nothing_learns_all_the_same_how_its_run_ended(visit: Visit, site: Site) -> None:
+    page = visit()
+
+    def lose_news(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        server.on_message(lambda said: None if json.loads(said)["type"] in ("log", "completed") else socket.send(said))
+
+    page.route_web_socket("**/ws/", lose_news)
+    page.goto(site.pages["url"] + site.pages["run"] + "logs/")
+    expect(page.locator("#live")).to_have_text("Live")
+    for _ in range(10):  # more than comes at once
+        site.tell("log" + " its last words" * 2000)
+    site.tell("log and their end")
+    site.tell("becomes completed")
+    expect(page.locator("#log-complete")).to_have_text("Complete: the run has ended.", timeout=20_000)
+    expect(page.locator("#log")).to_contain_text("and their end")
     expect(page.get_by_role("checkbox", name="Follow")).to_have_count(0)
