@@ -108,6 +108,24 @@ def test_of_a_validations_bar_the_value_at_its_end_counts_however_long_it_takes(
     assert trained == sorted({*trained})
 
 
+@pytest.mark.parametrize(("label", "steps"), [("Validation", [0, 1, 2]), ("Epoch {} validation", [1, 2, 3])])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_validations_are_counted_where_nothing_is_printed_of_the_training(
+    tmp_path: Path, label: str, steps: list[int], batches: int
+) -> None:
+    def script(log: io.TextIOBase, computes: Look) -> None:
+        for epoch in (1, 2, 3):
+            with tqdm(range(batches), file=log, mininterval=0, desc=label.format(epoch)) as bar:
+                for batch in bar:
+                    computes()
+                    bar.set_postfix(val_loss=f"{10 * epoch + batch:.2f}")
+
+    found = watched(tmp_path, script, step_s=2 * HOLD_S)
+    assert [(each.group, each.step, each.value) for each in found] == [
+        ("test", step, 10.0 * epoch + batches - 1) for epoch, step in enumerate(steps, 1)
+    ]
+
+
 def test_of_a_validations_bar_that_is_done_nothing_is_kept_back(tmp_path: Path) -> None:
     path = tmp_path / "log" / "driver" / "console.log"
     path.parent.mkdir(parents=True)

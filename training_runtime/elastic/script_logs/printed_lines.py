@@ -118,6 +118,7 @@ class PrintedLines:
     _step: int | None = None
     _group: Group = "train"
     _passes: dict[int | None, _Pass] = field(default_factory=dict)
+    _tests: dict[int | None, tuple[int, int]] = field(default_factory=dict)  # by their lengths: how many are over, and how far the last is
     _last: int | None = None  # the length of the pass that was told of last
     _is_counted: bool = False  # some line said where in an epoch it is
     _table: _Table | None = None  # whose rows may come
@@ -200,6 +201,8 @@ class PrintedLines:
         """A line without figures may say what the next ones are: "Epoch 3", "Test Error:"."""
         said = _group_said(rest)
         alone = not any(map(str.isalnum, rest))
+        if said == "test" and position.at is not None:
+            self._at_test(position.at, position.of)
         if said is not None or position.epoch is not None or alone:
             self._group = said or "train"
         if position.epoch is not None and position.epoch >= (self._epoch or 0):  # a sentence may look back at another
@@ -210,12 +213,21 @@ class PrintedLines:
 
     def _step_of(self, position: Position, *, is_test: bool) -> int | None:
         if is_test and position.at is not None and not (position.counted and self._epoch is None):
-            return self._step or 0  # how far the test is says nothing of the training
+            return self._at_test(position.at, position.of)
         if position.at is not None:
             self._step = self._within(position)
         elif position.epoch is not None:
             self._step = self._at_end_of(position.epoch)
         return self._step
+
+    def _at_test(self, at: int, of: int | None) -> int:
+        """How far a test is says nothing of the training. Where nothing else does either, tests are counted: the first may be before it."""
+        count, before = self._tests.get(of, (0, at))
+        count += at < before
+        if len(self._tests) < MOST_PASSES or of in self._tests:
+            self._tests[of] = count, at
+        told = self._step if self._step is not None else self._epoch
+        return count if told is None else told
 
     def _within(self, position: Position) -> int:
         at, of = position.at or 0, position.of
