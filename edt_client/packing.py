@@ -138,16 +138,9 @@ def _ignored(rules: dict[str, pathspec.GitIgnoreSpec], path: str) -> bool:
     return False
 
 
-def without_python(words: tuple[str, ...], files: Sequence[str]) -> tuple[str, ...]:
-    """`python train.py ...` as `train.py ...`, and `python -m package.train ...` as the file of that module."""
-    if not words or not _PYTHON.fullmatch(words[0]):
-        return words
-    words = words[1:]
-    if words[:1] != ("-m",) or len(words) < 2:
-        return words
-    path = words[1].replace(".", "/")
-    main = f"{path}/__main__.py"
-    return (main if main in files else f"{path}.py", *words[2:])
+def without_python(words: tuple[str, ...]) -> tuple[str, ...]:
+    """`python train.py ...` as `train.py ...`, and `python -m package.train ...` as `-m package.train ...`."""
+    return words[1:] if words and _PYTHON.fullmatch(words[0]) else words
 
 
 def script_of(files: tuple[str, ...]) -> str:

@@ -50,7 +50,8 @@ class SlotRef:
 class RunSpec:
     """All that a node host needs to start the driver of a run.
 
-    `argv` is the script, relative to `code_dir`, or a program of a package, and its arguments. `result_dir` is the run's own folder
+    `argv` is the script, relative to `code_dir`, or a program of a package, and its arguments. `module`: it is begun as `python -m` begins
+    this one, which may be a package's, and its first word is then the same. `result_dir` is the run's own folder
     (RESULT_DIR); it exists and is empty but for the journal when the run starts for the first time. `env` holds the user's own variables
     (`--msd-env`, and those of its project and definition), already filtered; `secrets` those whose values nobody may see, in nothing that
     is shown of the run.
@@ -89,6 +90,7 @@ class RunSpec:
     isolated: bool = False
     address: str = ""
     meeting: Meeting | None = None
+    module: str = ""
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,11 @@ def options(command: Any) -> Any:
 
 @dataclass(frozen=True)
 class Job:
-    """Code that is saved, and what its runs have in common."""
+    """Code that is saved, and what its runs have in common; `begins`: with what their commands do."""
 
     project: Project
     version: Version
-    script: str
+    begins: list[str]
     said: dict[str, Any]
 
 
@@ -54,6 +54,7 @@ class Job:
 @click.argument("words", nargs=-1)
 @options
 @click.option("--program", default="", help="Of a package, in the script's place; WORDS are its arguments.")
+@click.option("--module", "-m", default="", help="In the script's place, as python -m has it; WORDS are its arguments.")
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
 @with_studio
 def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_json: bool, **said: Any) -> int:
@@ -64,10 +65,11 @@ def run(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, as_j
 
     \b
     Examples: edt run . main.py --slots 4 -- --epochs 10 --lr 0.1
+              edt run . -m letters.train -- --epochs 10
               edt run . --program yolo -- detect train data=digits.yaml
     """
     job, arguments = saved(studio, folder, words, as_json=as_json, **said)
-    facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([job.script, *arguments]), **job.said))
+    facts = studio.do(operations.start(job.project.id, job.version.id, command=shlex.join([*job.begins, *arguments]), **job.said))
     if as_json:
         say_json({"event": "submitted", "run": facts.id, "url": facts.url, "command": facts.command})
     else:
@@ -96,7 +98,7 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
     job, arguments = saved(studio, folder, values.common(words, varied, file), as_json=as_json, **said)
     grid = {**(file.parameters if file else {}), **values.grid(varied)}
     common = {**job.said, "name": job.said["name"] or f"{job.version.name} {' '.join(grid)}"[:120]}
-    made = studio.do(operations.sweep(job.project.id, job.version.id, grid=grid, command=shlex.join([job.script, *arguments]), **common))
+    made = studio.do(operations.sweep(job.project.id, job.version.id, grid=grid, command=shlex.join([*job.begins, *arguments]), **common))
     if as_json:
         say_json({"experiment": made[0].experiment, "runs": made})
         return
@@ -106,14 +108,14 @@ def sweep(studio: Studio, folder: Path, words: tuple[str, ...], as_json: bool, *
 
 
 def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool, **said: Any) -> tuple[Job, list[str]]:
-    """What is to be run, and the arguments of the script."""
+    """What is to be run, and the arguments of the script. `said`: as the options say it."""
     packed = packing.pack(folder)
     if links := packing.said_of_links(packed.left_out):
         click.echo(links, err=True)
-    script, arguments = (said["program"], list(words)) if said.get("program") else _script_of(folder, words, packed.files)
+    begins, arguments = _begins(folder, words, packed.files, program=said.get("program", ""), module=said.get("module", ""))
     project = project_for(studio, said["project"])
     attributes = {
-        "command": script,
+        "command": shlex.join(begins),
         "distributed": TYPES[said["kind"]] if said["kind"] else sending.BY_CODE,
         "network": "outward" if said["network"] else "none",
         **({"max_slots": str(said["slots"])} if said["slots"] else {}),
@@ -130,17 +132,26 @@ def saved(studio: Studio, folder: Path, words: tuple[str, ...], *, as_json: bool
         "source_folder": said["source_folder"],
         "environment": _environment(said["env"]),
     }
-    return Job(project, version, script, common), arguments
+    return Job(project, version, begins, common), arguments
 
 
-def _script_of(folder: Path, words: tuple[str, ...], files: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The script, and its arguments."""
-    words = packing.without_python(words, files)
+def _begins(folder: Path, words: tuple[str, ...], files: tuple[str, ...], *, program: str, module: str) -> tuple[list[str], list[str]]:
+    """The beginning of a command, and the arguments behind it."""
+    if program and module:
+        raise ClientError(f"A run begins with one of --program {program} and --module {module}: leave the other out.")
+    if program:
+        return [program], list(words)
+    words = packing.without_python(words)
+    if not module and words[:1] == ("-m",) and words[1:]:
+        _, module, *rest = words
+        words = tuple(rest)
+    if module:
+        return ["python", "-m", module], list(words)
     named = words[0] if words and words[0].endswith((".py", ".ipynb")) else ""
     script, arguments = named or packing.script_of(files), list(words[1:] if named else words)
     if script not in files:
         raise ClientError(f"{folder} has no {script} to send: check the name, and whether .gitignore leaves it out.")
-    return script, arguments
+    return [script], arguments
 
 
 def _environment(given: tuple[str, ...]) -> dict[str, str]:

@@ -57,7 +57,7 @@ def search(studio: Studio, folder: Path, words: tuple[str, ...], detach: bool, a
     job, arguments = saved(studio, folder, values.common(words, varied, file), as_json=as_json, **said)
     parameters = {**(file.parameters if file else {}), **searches.parameters(varied)}
     name = job.said.pop("name") or (file.name if file else "") or f"{job.version.name} {' '.join(parameters)}"[:120]
-    command = shlex.join([job.script, *arguments])
+    command = shlex.join([*job.begins, *arguments])
     begun = studio.do(searches.begin(job.project.id, job.version.id, parameters, name=name, command=command, **asked, **job.said))
     if as_json:
         say_json({"event": "submitted", "experiment": begun.experiment, "url": begun.url})

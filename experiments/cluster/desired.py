@@ -165,6 +165,7 @@ def _spec(run: TrainingRun, *, on: Node, rules: ClusterRules, secrets: dict[str,
         secrets=secrets,
         network=run.version.network == DefinitionVersion.Network.OUTWARD and rules.may_use_network(run.experiment.project_id),
         release_grace_s=rules.release_grace_s,
+        module=bundles.module(run.command),
     )
 
 

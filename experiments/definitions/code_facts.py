@@ -80,9 +80,9 @@ def describe_code(bundle: Bundle) -> CodeFacts:
 
 def wanted_type(bundle: Bundle, command: str) -> str:
     """The type of training that the code asks for when it is begun by `command`, with one of the bundle's scripts, or by none yet; of a
-    program of a package one process."""
-    if command and bundles.program(command):
-        return DefinitionVersion.Distributed.SINGLE
+    program or module of a package one process."""
     script = bundles.entry(bundle, command)[0] if command else ""
     is_launched = bool(command) and bundles.launcher(command) is not None
+    if script and not is_launched and not notebooks.is_script(script):
+        return DefinitionVersion.Distributed.SINGLE
     return trainers.wanted_type(dict(describe_code(bundle).trainers), script, is_launched=is_launched, scripts=bundle.scripts)

@@ -38,6 +38,8 @@ __all__ = [
     "entry_among",
     "files_stay",
     "launcher",
+    "module",
+    "needs_script",
     "parse_command",
     "program",
     "store_bundle",
@@ -47,10 +49,6 @@ __all__ = [
 CHUNK_BYTES = 1 << 20
 UNPACKING = ".unpacking-"
 NAMED_SCRIPTS = 8  # so many are listed in a message
-_OTHERWISE = (
-    " A module of a package is run by a program of that package, as in spacy train config.cfg, or by a script with these lines: "
-    'import runpy; runpy.run_module("{module}", run_name="__main__", alter_sys=True)'
-)
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 
@@ -134,10 +132,7 @@ def parse_command(command: str) -> tuple[str, ...]:
     """
     launched, words = _divided(command)
     is_program = _program(launched, words) != ""
-    if launched is None and words and _PYTHON.match(words[0].rsplit("/", 1)[-1]):
-        words = words[1:]
-        if words and words[0] == "-u":  # output is unbuffered anyway
-            words = words[1:]
+    words = _interpreted(launched, words)
     if words[:1] == ("-m",):
         words = _of_module(words[1:])
     if not words:
@@ -157,13 +152,34 @@ def parse_command(command: str) -> tuple[str, ...]:
     return ("/".join(parts), *words[1:])
 
 
+def _interpreted(launched: launchers.Launcher | None, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Without Python itself before them."""
+    if launched is not None or not words or not _PYTHON.match(words[0].rsplit("/", 1)[-1]):
+        return words
+    return words[2:] if words[1:2] == ("-u",) else words[1:]  # output is unbuffered anyway
+
+
 def _of_module(words: tuple[str, ...]) -> tuple[str, ...]:
     """`python -m package.train`: the file of the module, and what follows."""
     if not words:
         return ()
+    if words[0] in programs.NOT_OF_PACKAGES:
+        raise BundleRefused(f"python -m {words[0]} trains nothing: packages are named in requirements.txt, and other work is a script's.")
     if not all(part.isidentifier() for part in words[0].split(".")):
         raise BundleRefused(f"{words[0]} is no name of a module: write it as python -m package.train, or name the script by its path.")
     return (f"{words[0].replace('.', '/')}.py", *words[1:])
+
+
+def module(command: str) -> str:
+    """The module that the command begins with, as in `python -m package.train`; empty where it names a script or a program. Raises
+    BundleRefused as `parse_command` does."""
+    words = _interpreted(*_divided(command))
+    return words[1] if words[:1] == ("-m",) and words[1:] else ""
+
+
+def needs_script(command: str) -> bool:
+    """Whether the command cannot be run with code that has no Python file. Raises BundleRefused as `parse_command` does."""
+    return not (command and (program(command) or module(command)))
 
 
 def program(command: str) -> str:
@@ -182,14 +198,15 @@ def launcher(command: str) -> launchers.Launcher | None:
     return _divided(command)[0]
 
 
-def check_type(command: str, distributed: str) -> None:
-    """Raises BundleRefused for a command that begins with PyTorch's launcher, or a program, where the type of training is not one for
-    it."""
+def check_type(command: str, distributed: str, *, begins: str = "") -> None:
+    """Raises BundleRefused for a command that begins with PyTorch's launcher, a program, or a module of a package, where the type of
+    training is not one for it. `begins`: the first of its `entry`, where there is code."""
     is_open = distributed == BY_CODE
-    if not is_open and distributed != DefinitionVersion.Distributed.SINGLE and (name := program(command)):
+    name = program(command) or ("" if torchrun(distributed) or notebooks.is_script(begins) else begins)
+    if name and not is_open and distributed != DefinitionVersion.Distributed.SINGLE:
         raise BundleRefused(
-            f'{name} is no Python file or notebook of the code. If it is a program of a package choose "Single process" as the distributed '
-            "training type; else begin with the script, as in main.py --epochs 5."
+            f'{name} is no Python file or notebook of the code. If it is a program or a module of a package choose "Single process" as the '
+            "distributed training type; else begin with the script, as in main.py --epochs 5."
         )
     found = launcher(command)
     if found is not None and not (is_open or torchrun(distributed)):
@@ -211,7 +228,8 @@ def _divided(command: str) -> tuple[launchers.Launcher | None, tuple[str, ...]]:
 
 
 def entry(bundle: Bundle, command: str) -> tuple[str, ...]:
-    """`parse_command`, and the script is one of the bundle's. Raises BundleRefused naming the scripts there are."""
+    """`parse_command`, and the script is one of the bundle's, or a module of a package by its name. Raises BundleRefused naming the
+    scripts there are."""
     return entry_among(bundle.scripts, command, root=bundle.root)
 
 
@@ -222,20 +240,15 @@ def entry_among(scripts: Sequence[str], command: str, *, root: str = "") -> tupl
         if f"{script}.py" in scripts:
             raise BundleRefused(f"{script} is not a Python file or a notebook: write {script}.py.")
         return (script, *arguments)
-    within = script.removeprefix(f"{root}/") if root else script
-    main = f"{script.removesuffix('.py')}/__main__.py" if _names_module(command) else script
+    within, named = script.removeprefix(f"{root}/") if root else script, module(command)
+    main = f"{script.removesuffix('.py')}/__main__.py" if named else script
     for candidate in (script, within, main, main.removeprefix(f"{root}/")):
         if candidate in scripts:
             return (candidate, *arguments)
+    if named and named.partition(".")[0] not in {root, *(each.partition("/")[0].removesuffix(".py") for each in scripts)}:
+        return (named, *arguments)
     names = ", ".join(scripts[:NAMED_SCRIPTS]) + (", ..." if len(scripts) > NAMED_SCRIPTS else "")
-    other = _OTHERWISE.format(module=script.removesuffix(".py").replace("/", ".")) if _names_module(command) else ""
-    raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.{other}")
-
-
-def _names_module(command: str) -> bool:
-    """`python -m package` runs the `__main__.py` of a package."""
-    before = _divided(command)[1][:3]
-    return "-m" in before and not any(map(notebooks.is_script, before[: before.index("-m")]))
+    raise BundleRefused(f"{script} is not in the zip: name one of its Python files ({names}), or add {script} and upload again.")
 
 
 def _limits() -> Limits:

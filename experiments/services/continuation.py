@@ -40,8 +40,7 @@ def continue_run(
     checks.network(source.version, project=source.experiment.project_id, field="command")
     checks.room(source.experiment.project, by=by, field="command")
     try:
-        bundles.entry(source.version.bundle, command)
-        bundles.check_type(command, source.version.distributed)
+        bundles.check_type(command, source.version.distributed, begins=bundles.entry(source.version.bundle, command)[0])
     except bundles.BundleRefused as refusal:
         checks.refuse("command", str(refusal))
     try:

@@ -223,11 +223,21 @@ def _script_in(scripts: Sequence[str], command: str, *, root: str) -> None:
         checks.refuse("command", str(refusal))
 
 
+def _check_type(bundle: Bundle, attributes: VersionAttributes) -> None:
+    if not attributes.command:
+        return
+    try:
+        bundles.check_type(attributes.command, attributes.distributed, begins=bundles.entry(bundle, attributes.command)[0])
+    except bundles.BundleRefused as refusal:
+        checks.refuse("command", str(refusal))
+
+
 def _checked(bundle: Bundle, attributes: VersionAttributes, origin: Origin) -> tuple[VersionAttributes, _Code]:
     """The attributes with the type that the code asks for, where it is to say, and the code, with which the command can be run."""
     if attributes.command:
         _script_in(bundle.scripts, attributes.command, root=bundle.root)
     attributes = version_attributes.typed(attributes, bundle)
+    _check_type(bundle, attributes)
     if attributes.named is not None:
         return attributes, _Code(bundle, attributes.named.requirements, attributes.named.requirements_key, origin)
     if attributes.packages == V.Packages.STUDIO:
@@ -240,8 +250,7 @@ def _checked(bundle: Bundle, attributes: VersionAttributes, origin: Origin) -> t
 
 def _store_upload(upload: BinaryIO, file_name: str, attributes: VersionAttributes, origin: Origin) -> tuple[VersionAttributes, _Code]:
     try:
-        needs_script = not (attributes.command and bundles.program(attributes.command))
-        bundle = bundles.store_bundle(upload, file_name=file_name, needs_script=needs_script)
+        bundle = bundles.store_bundle(upload, file_name=file_name, needs_script=bundles.needs_script(attributes.command))
     except bundles.BundleRefused as refusal:
         checks.refuse("upload", str(refusal))
     return _checked(bundle, attributes, origin)

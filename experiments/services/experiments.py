@@ -271,8 +271,7 @@ def _check_version(project: Project, version: DefinitionVersion, own: str, globa
     if not command:
         checks.refuse("versions", f"{named} has no command of its own: give it one, as in main.py --epochs 5.")
     try:
-        bundles.entry(version.bundle, command)
-        bundles.check_type(command, version.distributed)
+        bundles.check_type(command, version.distributed, begins=bundles.entry(version.bundle, command)[0])
     except bundles.BundleRefused as refusal:
         checks.refuse("global_command" if global_command else "versions", f"{named}: {refusal}")
 

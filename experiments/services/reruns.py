@@ -127,8 +127,7 @@ def _commands(source: TrainingRun, version: DefinitionVersion, commands: Sequenc
     clean = [checks.text(command, field="command", limit=checks.COMMAND_LIMIT) for command in commands]
     for command in clean:
         try:
-            bundles.entry(version.bundle, command)
-            bundles.check_type(command, version.distributed)
+            bundles.check_type(command, version.distributed, begins=bundles.entry(version.bundle, command)[0])
         except bundles.BundleRefused as refusal:
             checks.refuse("command", str(refusal))
     return clean

@@ -140,7 +140,7 @@ def _keep_code(making: _Making) -> None:
             try:
                 if version.code not in kept:
                     with open(reading.code(making.top, version.code), "rb") as file:
-                        needs_script = not (version.command and bundles.program(version.command))
+                        needs_script = bundles.needs_script(version.command)
                         kept[version.code] = bundles.store_bundle(file, file_name=f"{version.code}.zip", needs_script=needs_script)
                 bundle = kept[version.code]
                 if version.command:

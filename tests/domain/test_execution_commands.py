@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from experiments import services
+from experiments.cluster import desired
 from experiments.errors import DomainError
 from experiments.files import bundles
 from experiments.files.bundles import BundleRefused
-from experiments.models import Project, User
+from experiments.models import ClusterRules, Project, User
 from experiments.models.definitions import BY_CODE
 from tests import cast
 from tests.domain.test_bundles import keep
@@ -99,6 +100,7 @@ def test_a_script_without_its_suffix_is_no_program() -> None:
         ("python", "names no script"),
         ("main.py 'oops", "close the quotes"),
         ("python -m", "names no script"),
+        ("python -m pip install timm", "python -m pip trains nothing: packages are named in requirements.txt"),
         ("python -O main.py", "Options of Python itself such as -O"),
         ("main.sh", "not a Python file"),
         ("bash run.sh", "bash is not a Python file"),
@@ -140,9 +142,28 @@ def test_a_package_is_run_where_it_is_named_as_one() -> None:
         bundles.entry(bundle, "python train.py -m train")
 
 
-def test_a_module_of_a_package_is_told_how_it_begins() -> None:
-    with pytest.raises(BundleRefused, match=r'spacy train config\.cfg, or by a script .*; runpy\.run_module\("open_clip_train\.main", '):
-        bundles.entry_among(["main.py"], "python -m open_clip_train.main --epochs 3")
+@pytest.mark.parametrize(
+    "command", ["python -m open_clip_train.main --epochs 3", "torchrun --nproc-per-node 2 -m open_clip_train.main --epochs 3"]
+)
+def test_a_module_that_the_code_has_no_part_of_is_one_of_a_package(command: str) -> None:
+    assert bundles.entry_among(["main.py"], command) == ("open_clip_train.main", "--epochs", "3")
+    assert bundles.module(command) == "open_clip_train.main"
+    assert not bundles.needs_script(command)
+
+
+@pytest.mark.parametrize(
+    "command", ["main.py -m letters", "python main.py -m letters", "letters -m main", "", "torchrun main.py -m letters"]
+)
+def test_an_option_of_a_script_names_no_module(command: str) -> None:
+    assert bundles.module(command) == ""
+
+
+def test_a_module_that_is_missing_in_a_package_of_the_code_is_refused() -> None:
+    for files, root in ((["letters/train.py"], ""), (["train.py"], "letters")):
+        with pytest.raises(
+            BundleRefused, match=r"letters/trian\.py is not in the zip: name one of its Python files \((letters/)?train\.py\)"
+        ):
+            bundles.entry_among(files, "python -m letters.trian", root=root)
 
 
 def test_a_script_that_is_not_there_is_refused_with_those_that_are() -> None:
@@ -163,3 +184,32 @@ def test_code_without_a_script_is_kept_for_a_program_of_a_package_alone(project:
         cast.definition(project, by=bob, name="other", files=settings, command="yolo train", distributed="elastic")
     (run,) = services.run_experiment(cast.experiment(project, by=bob, versions=[made]), by=bob)
     assert run.command == "yolo train data=data.yaml"
+
+
+@pytest.mark.django_db
+def test_a_run_is_told_the_module_that_its_command_names(project: Project, bob: User) -> None:
+    node, rules = cast.node(), ClusterRules.current()
+    code = {"letters/train.py": "", "main.py": "", "requirements.txt": "json-tool\n"}
+    found = []
+    for command in ("python -m letters.train --lr 0.1", "letters/train.py", "python -m json.tool data.json"):
+        made = cast.definition(project, by=bob, name=command, files=code, command=command, distributed=BY_CODE, max_slots=1)
+        (run,) = services.run_experiment(cast.experiment(project, by=bob, name=command, versions=[made]), by=bob)
+        spec = desired._spec(run, on=node, rules=rules, secrets={})
+        found.append((made.distributed, spec.argv, spec.module))
+    assert found == [
+        ("single", ("letters/train.py", "--lr", "0.1"), "letters.train"),
+        ("single", ("letters/train.py",), ""),
+        ("single", ("json.tool", "data.json"), "json.tool"),
+    ]
+
+
+@pytest.mark.django_db
+def test_a_module_of_a_package_is_of_a_type_that_runs_it(project: Project, bob: User) -> None:
+    code = {"main.py": ""}
+    for command, distributed in (("python -m axolotl.cli.train a.yml", "single"), ("torchrun -m axolotl.cli.train a.yml", "torchrun")):
+        assert cast.definition(project, by=bob, name=command, files=code, command=command, distributed=BY_CODE).distributed == distributed
+    with pytest.raises(DomainError, match=r'axolotl\.cli\.train is no Python file .* choose "Single process"'):
+        cast.definition(project, by=bob, files=code, command="python -m axolotl.cli.train a.yml", distributed="elastic")
+    made = cast.definition(project, by=bob, files=code, command="main.py", distributed="elastic")
+    with pytest.raises(DomainError, match=r'axolotl\.cli\.train is no Python file .* choose "Single process"'):
+        services.create_experiment(project, by=bob, name="a", versions=[made], global_command="python -m axolotl.cli.train a.yml")

@@ -90,6 +90,7 @@ class Run:
         max_restarts: int = 0,
         elastic: bool = True,
         said: dict[str, str] | None = None,
+        module: str = "",
     ):
         """Its slots are of class `device`; `gpus` of them share that many GPUs. `said`: the variables of its person, in `env` as well."""
         self.warm, self.folder, self.device, self.gpus = warm, folder, device, gpus
@@ -103,7 +104,7 @@ class Run:
         self.spec = RunSpec(
             7, "test", "alice", (script, *args), str(self.code_dir), str(self.result_dir), str(folder), max_slots, said or {}, attempt
         )
-        self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts, elastic=elastic)  # type: ignore[arg-type]
+        self.spec = dataclasses.replace(self.spec, torchrun=torchrun, max_restarts=max_restarts, elastic=elastic, module=module)  # type: ignore[arg-type]
         self._extra = (env or {}) | (said or {})
         self.log = self.result_dir / "log" / "driver" / "console.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ for name in names:
         imported = Imported((name,), (SetBefore(name, "SAID", "by the script"),))
         environment = {**os.environ, "LOCAL_RANK": "0", "RANK": "0"}
         try:
-            said = ahead.prepare(imported, ["main.py"], folder, environment, frozenset({"RANK", "LOCAL_RANK"}))
+            said = ahead.prepare(imported, ahead.Inside(("main.py",), folder), environment, frozenset({"RANK", "LOCAL_RANK"}))
         except ahead.Unfit as error:
             said = str(error)
         os.write(writes, json.dumps(said).encode())

@@ -75,6 +75,10 @@ IN_A_PACKAGE = (
     "A module that imports relatively is found by the name of its package alone, as in import package.module, and not by its own name "
     "beside the script"
 )
+AT_THE_TOP = (
+    "{name} lies at the top of the upload, and Python looks for modules beside the script. Begin the command with python -m {as_module}, "
+    "and it looks at the top"
+)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 # Libraries that try one mirror after another raise an error of their own that has of these only the words.
 _UNREACHABLE_WORDS = re.compile(r"name resolution|Name or service not known|Network is unreachable|No address associated with hostname")
@@ -110,9 +114,20 @@ def _on_missing(error: ImportError) -> str:
     package = DISTRIBUTIONS.get(top, top)
     if below and _is_there(top):
         return f"The package {top} is installed, in a version that has no {error.name}."
+    if (named := _at_the_top(top)) is not None:
+        return named
     if top in OFFERED:
         return f"{_add(package)}, or ask an administrator for make packages, which adds it for everybody."
     return f"{_add(package)}. If {top} is a file of your own, it is missing in the upload."
+
+
+def _at_the_top(name: str) -> str | None:
+    """Advice where the code has this module, but not beside the script, which therefore does not find it."""
+    script = Path(sys.argv[0]).absolute()
+    if not (Path(f"{name}.py").is_file() or Path(name).is_dir()) or not script.is_relative_to(Path.cwd()):
+        return None
+    as_module = ".".join(script.relative_to(Path.cwd()).with_suffix("").parts)
+    return f"{AT_THE_TOP.format(name=name, as_module=as_module)}." if "." in as_module else None
 
 
 def _on_asked_for(error: BaseException) -> str:

@@ -9,17 +9,19 @@ local slots.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from training_runtime import console, journal, journal_writer, storage
+from training_runtime.as_module import folder_of_imports
 from training_runtime.elastic.data.sampler import seed_everything
 from training_runtime.elastic.driver import advice, imported_modules, programs, single
 from training_runtime.elastic.driver.host_link import HostLink, LinkThread
@@ -29,7 +31,7 @@ from training_runtime.elastic.driver.setup import Noticed
 from training_runtime.elastic.keras import finder
 from training_runtime.elastic.processes import becoming, hidden_gpus, script_end
 from training_runtime.elastic.processes.arguments import with_folders
-from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
+from training_runtime.elastic.processes.script import module_paths, run_as_main, run_module_as_main, user_traceback
 from training_runtime.elastic.processes.warm import warm_up
 from training_runtime.elastic.script_logs import tracking
 from training_runtime.elastic.script_logs.console_logs import last_line, without_escapes
@@ -252,12 +254,12 @@ def _run_script(session: Session) -> int:
     os.chdir(spec.code_dir)
     sys.argv = [*spec.argv[:1], *with_folders(spec.argv[1:], os.environ)]
     sys.dont_write_bytecode = True
-    script = _script_of(spec)
-    if script is None:
+    run = _runs(spec)
+    if run is None:
         print(programs.missing(spec.argv[0]), file=sys.stderr)  # noqa: T201 - the console log
         session.failed(programs.missing(spec.argv[0]))
         return 1
-    sys.path[0:0] = [spec.code_dir if programs.is_program(spec.argv[0]) else str(script.parent), *module_paths()]
+    sys.path[0:0] = [str(folder_of_imports(spec.argv[0], spec.code_dir, spec.module)), *module_paths()]
     finder.begin()
     if not spec.elastic:
         trainers.install()
@@ -265,7 +267,7 @@ def _run_script(session: Session) -> int:
     seed_everything(session.seed)
     imported_modules.begin()
     try:
-        _run_to_the_end(script, session)
+        _run_to_the_end(run, session)
     except NoRoom as waits:
         print(waits, file=sys.stderr)  # noqa: T201
         return storage.EXIT_CODE
@@ -285,15 +287,19 @@ def _run_script(session: Session) -> int:
     return 0
 
 
-def _script_of(spec: RunSpec) -> Path | None:
-    return programs.path_of(spec.argv[0]) if programs.is_program(spec.argv[0]) else Path(spec.code_dir) / spec.argv[0]
+def _runs(spec: RunSpec) -> Callable[[], None] | None:
+    """What runs the script; None where it is a program that no package has."""
+    if spec.module:
+        return functools.partial(run_module_as_main, spec.module)
+    path = programs.path_of(spec.argv[0]) if programs.is_program(spec.argv[0]) else Path(spec.code_dir) / spec.argv[0]
+    return None if path is None else functools.partial(run_as_main, str(path))
 
 
-def _run_to_the_end(script: Path, session: Session) -> None:
+def _run_to_the_end(run: Callable[[], None], session: Session) -> None:
     """In a worker that runs a loop of the script's, forked from here, the process ends with it."""
     try:
         session.begun = True
-        run_as_main(str(script))
+        run()
     except BaseException as error:
         becoming.conclude(error)
         raise

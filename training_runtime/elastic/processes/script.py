@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import io
 import os
@@ -18,6 +19,7 @@ import traceback
 import types
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import torch
@@ -60,28 +62,46 @@ class Script:
         if seed is not None:
             seed_everything(seed)
         if self.module:
-            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+            run_module_as_main(self.module)
         else:
             run_as_main(self.path)
 
     def outside_path(self) -> list[str]:
         """sys.path without what this script brings along: its own files may be called like modules that others import."""
-        own = {str(Path(self.path).parent), *module_paths(), ""}
+        own = {self.folder if self.module else str(Path(self.path).parent), *module_paths(), ""}
         runtime = str(Path(__file__).resolve().parents[3])
         found = [path for path in self.python_path if path not in own or path == runtime]
         return found if runtime in found else [*found, runtime]
 
 
-def run_as_main(path: str) -> None:
+def run_module_as_main(name: str) -> None:
+    """As `python -m NAME` does, what is imported before the module as well. Raises ImportError where there is none, or none in Python."""
+    found = importlib.util.find_spec(name)
+    if found is not None and found.submodule_search_locations is not None:
+        found = importlib.util.find_spec(f"{name}.__main__")
+        if found is None:
+            raise ImportError(f"{name} is a package without a __main__.py, so it cannot be run: name one of its modules", name=name)
+    if found is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    if found.origin is None or not found.origin.endswith(".py"):
+        raise ImportError(f"{name} has no code in Python that could be run", name=name)
+    run_as_main(found.origin, found)
+
+
+def run_as_main(path: str, spec: ModuleSpec | None = None) -> None:
     """As `runpy.run_path` does, but it is `__main__` from here on: what it leaves to be done at its end may look for its classes there. A
     notebook's may say `await` outside of functions, and one that nbconvert has made of a notebook finds its kernel's names. A part of a
-    package is run as `python -m` does."""
+    package is run as `python -m` does. `spec`: of the module that it is."""
     with io.open_code(path) as file:
         text = file.read()
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebooks.notebook_name(path) else 0
     code = compile(text, path, "exec", flags, dont_inherit=True)
     module = types.ModuleType("__main__")
-    vars(module).update(__file__=path, __cached__=None, __package__=_as_part_of_package(Path(path), text))
+    if spec is not None and spec.parent:
+        vars(module).update(__package__=spec.parent, __spec__=spec)
+    else:
+        vars(module).update(__package__=_as_part_of_package(Path(path), text))
+    vars(module).update(__file__=path, __cached__=None)
     sys.argv[0], sys.modules["__main__"] = path, module
     if notebooks.calls_a_kernel(text.decode(errors="replace")):
         from training_runtime import notebook_cells  # lets IPython be imported, which is not for other scripts

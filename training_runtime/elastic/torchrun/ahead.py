@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training_runtime.as_module import folder_of_imports
 from training_runtime.elastic.driver import imported_modules
 from training_runtime.elastic.processes.script import module_paths, why_not_fork
 from training_runtime.elastic.trainers import finder
@@ -28,16 +30,23 @@ class Unfit(Exception):
     """Why workers are not forked from here, in words."""
 
 
-def prepare(
-    imported: Imported, argv: Sequence[str], folder: str, environment: Mapping[str, str], varying: frozenset[str]
-) -> dict[str, str]:
+@dataclass(frozen=True)
+class Inside:
+    """What a worker has been told of its script, as `fork_server_process.Work` has it."""
+
+    argv: tuple[str, ...]
+    folder: str
+    module: str = ""
+
+
+def prepare(imported: Imported, work: Inside, environment: Mapping[str, str], varying: frozenset[str]) -> dict[str, str]:
     """Imports; the variables that packages have set. `environment` is that of workers, but for those of `varying`. Raises Unfit."""
     os.environ.clear()
     os.environ.update({name: value for name, value in environment.items() if name not in varying})
-    os.chdir(folder)
+    os.chdir(work.folder)
     before = _Before()
-    sys.argv = list(argv)
-    sys.path[0:0] = [str(Path(folder, argv[0]).parent), *module_paths()]
+    sys.argv = list(work.argv)
+    sys.path[0:0] = [str(folder_of_imports(work.argv[0], work.folder, work.module)), *module_paths()]
     finder.install()
     imported_modules.end()
     inside = list(sys.path)
@@ -48,7 +57,7 @@ def prepare(
         raise Unfit(str(error)) from None
     if read:
         raise Unfit(f"an import reads {', '.join(sorted(read))}")
-    if (sys.path, sys.argv, Path.cwd()) != (inside, list(argv), Path(folder)):
+    if (sys.path, sys.argv, Path.cwd()) != (inside, list(work.argv), Path(work.folder)):
         raise Unfit("an import changes sys.path, sys.argv or the working folder")
     sys.path[:], sys.argv = before.path, before.argv
     if why := before.changed() or why_not_fork():

@@ -33,12 +33,13 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Work:
-    """`python ARGV` in `folder` with this environment, for the process `agent`."""
+    """`python ARGV` in `folder` with this environment, for the process `agent`; `module`: as `python -m MODULE`."""
 
     agent: int
     argv: tuple[str, ...]
     folder: str
     environment: dict[str, str] = field(repr=False)
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _become(what: bytes, fds: list[int], added: Mapping[str, str]) -> NoReturn:
         _import_ahead(work, build(Ahead, raw_ahead), socket.socket(fileno=others[0]))
     os.setpgid(0, 0)  # and the driver's session, by which a host finds what belongs to a run
     process_handles.die_with_parent(work.agent)
-    worker.main(work.argv, work.folder, {**added, **work.environment}, *others)
+    worker.main(work.argv, work.folder, {**added, **work.environment}, *others, module=work.module)
 
 
 def _import_ahead(work: Work, asked: Ahead, commands: socket.socket) -> NoReturn:
@@ -117,7 +118,8 @@ def _import_ahead(work: Work, asked: Ahead, commands: socket.socket) -> NoReturn
     try:
         with suppress(OSError):  # where the run has no memory left for it, it is the first to go
             score.write_text("1000")
-        added = ahead.prepare(asked.imported, work.argv, work.folder, work.environment, frozenset(asked.varying))
+        inside = ahead.Inside(work.argv, work.folder, work.module)
+        added = ahead.prepare(asked.imported, inside, work.environment, frozenset(asked.varying))
         with suppress(OSError):
             score.write_text(usual)
     except BaseException as error:

@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,10 +22,11 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from training_runtime import console, storage
+from training_runtime.as_module import folder_of_imports
 from training_runtime.elastic.driver import advice, imported_modules
 from training_runtime.elastic.processes import script_end
 from training_runtime.elastic.processes.arguments import with_folders
-from training_runtime.elastic.processes.script import module_paths, run_as_main, user_traceback
+from training_runtime.elastic.processes.script import module_paths, run_as_main, run_module_as_main, user_traceback
 from training_runtime.elastic.processes.worker_context import OOM_SCORE
 from training_runtime.elastic.torchrun.process_groups import keep_destroyed
 from training_runtime.elastic.trainers import continuing, finder
@@ -32,22 +34,31 @@ from training_runtime.elastic.trainers import continuing, finder
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
-def main(argv: Sequence[str], folder: str, environment: Mapping[str, str], log: int, begins: int, tells: int = -1) -> NoReturn:
+def main(
+    argv: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str],
+    log: int,
+    begins: int,
+    tells: int = -1,
+    *,
+    module: str = "",
+) -> NoReturn:
     """See `ForkServer.fork`."""
     _print_to(log)
     _be_fresh(environment)
     os.chdir(folder)
     get_error_handler().initialize()
     name, *arguments = argv
-    script, ended = Path(folder) / name, end_file(Path(environment[ERROR_FILE]))
+    ended = end_file(Path(environment[ERROR_FILE]))
     sys.argv = [name, *with_folders(arguments, os.environ)]
-    sys.path[0:0] = [str(script.parent), *module_paths()]
+    sys.path[0:0] = [str(folder_of_imports(name, folder, module)), *module_paths()]
     finder.install()
     keep_destroyed()
     continuing.begin_run()
     imported_modules.begin(tells)
     os.close(begins)  # the agent waits for that
-    status = _run(script)
+    status = _run(partial(run_module_as_main, module) if module else partial(run_as_main, str(Path(folder, name))))
     if not status:
         _came_to_its_end(ended)
     script_end.conclude()
@@ -90,10 +101,10 @@ def _be_fresh(environment: Mapping[str, str]) -> None:
         torch.set_num_threads(max(1, int(environment["OMP_NUM_THREADS"])))
 
 
-def _run(script: Path) -> int:
+def _run(run: Callable[[], None]) -> int:
     """The exit status. Of one that ends by Ctrl-C it is the signal."""
     try:
-        run_as_main(str(script))
+        run()
     except SystemExit as stop:
         if stop.code is not None and not isinstance(stop.code, int):
             sys.stderr.write(f"{stop.code}\n")

@@ -224,7 +224,7 @@ def _start(
 
 
 def work(spec: RunSpec, own: Mapping[str, str]) -> Work:
-    return Work(os.getpid(), spec.argv, spec.code_dir, {**os.environ, **own})
+    return Work(os.getpid(), spec.argv, spec.code_dir, {**os.environ, **own}, spec.module)
 
 
 def variables(spec: RunSpec, slots: tuple[SlotRef, ...], *, rank: int, port: int, restarts: int) -> dict[str, str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from training_runtime import console, notebooks, storage
+from training_runtime.as_module import folder_of_imports, name_of_upload
 from training_runtime.errors import ProtocolError, SandboxRefused
 from training_runtime.host import processes
 from training_runtime.host.runs import data_beside_code, inheritance, workdir
@@ -171,8 +172,8 @@ def _settle_ahead(launch: Launch, imported: Imported) -> None:
     _fill_work_dir(launch)
     _link_temporary(launch, result)
     _take_console(Path(launch.log_dir, "console.log"))
-    script = Path(launch.work_dir, launch.spec.argv[0])
-    ahead.settle(imported, launch.environment, code=script.parent, result=result)
+    code = folder_of_imports(launch.spec.argv[0], launch.work_dir, launch.spec.module)
+    ahead.settle(imported, launch.environment, code=code, result=result)
     os.chdir(launch.work_dir)
     importlib.invalidate_caches()
 
@@ -226,6 +227,8 @@ def _fill_work_dir(launch: Launch) -> None:
     workdir.make(Path(launch.code), folder)
     for notebook in filter(None, map(notebooks.notebook_name, launch.spec.argv[:1])):
         workdir.write_script(notebook, Path(launch.code), folder)
+    if name := name_of_upload(launch.spec.module, launch.spec.argv[0]):
+        workdir.name_itself(name, folder)
     if launch.spec.data_dir:
         data_beside_code.link(Path(launch.spec.data_dir), Path(launch.code), folder)
     if text := launch.environment.get(CONFIG_JSON):

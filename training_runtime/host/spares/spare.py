@@ -23,6 +23,7 @@ from training_runtime.host.spares.ahead import Ahead
 from training_runtime.host.spares.spare_plan import Likeness, Seen
 from training_runtime.host.state import SavedSpare
 from training_runtime.imported import Imported, SetBefore
+from training_runtime.protocol import RunSpec
 
 # Variables that name the run itself or its data: of no package that is imported, and told anew when the run is known.
 _ITS_OWN = frozenset(
@@ -125,12 +126,16 @@ def likeness(request: Launch) -> Likeness:
         environment=Path(request.environment_dir).name,
         person=spec.user,
         code=request.code,
-        script=spec.argv[0] if spec.argv else "",
+        script=_script(spec),
         slots=0 if spec.elastic else spec.max_slots,
         variables=tuple(sorted(_renamed(request.environment, spec.result_dir).items())),
         python_path=request.python_path,
         shown=tuple(path for path, _ in _later(request)),
     )
+
+
+def _script(spec: RunSpec) -> str:
+    return f"-m {spec.module}" if spec.module else spec.argv[0] if spec.argv else ""
 
 
 def _renamed(environment: Mapping[str, str], result: str) -> dict[str, str]:
@@ -167,7 +172,7 @@ def ahead(request: Launch, imported: Imported, *, uid: int, groups: tuple[str, .
         work_dir=request.work_dir.replace(result, own_folder.SCRATCH),
         log_dir=request.log_dir.replace(result, own_folder.SCRATCH),
         temporary=request.temporary.replace(result, own_folder.SCRATCH),
-        script=request.spec.argv[0] if request.spec.argv else "",
+        script=_script(request.spec),
         slots=0 if request.spec.elastic else request.spec.max_slots,
         said=request.spec.env,
         groups=groups,
