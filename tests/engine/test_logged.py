@@ -270,15 +270,52 @@ def test_event_files_without_a_figure_are_not_waited_for_for_ever(beside_a_file,
     assert told(folder) == {"train loss": 0.5}
 
 
-def test_the_first_figure_in_an_event_file_ends_what_is_told_of_printed_lines(beside_a_file):
+def test_event_files_are_waited_for_once(beside_a_file, monkeypatch):
+    """And what comes behind that is shown as it comes."""
+    folder, _ = beside_a_file
+    metrics = ScriptMetrics(folder, folder, Writer(folder / "journal.jsonl", run=7))
+    now = [1000.0]
+    monkeypatch.setattr(follower.time, "monotonic", lambda: now[0])
+
+    def latest(after_s: float, line: str = "") -> dict[str, float]:
+        with (folder / "log/driver/console.log").open("a") as log:
+            log.write(line)
+        now[0] += after_s
+        metrics.write_to_journal()
+        return metrics.latest
+
+    assert latest(0) == {}
+    assert latest(follower.FILES_WAIT_S) == {"train loss": 0.5}
+    assert latest(2, "epoch 2 loss 0.25\n") == {"train loss": 0.25}
+    assert latest(2, "epoch 2 val loss 0.75\n") == {"train loss": 0.25}, "of tests there may be a file yet"
+    assert latest(2, "epoch 3 loss 0.125\n") == {"train loss": 0.125}
+    assert latest(follower.FILES_WAIT_S) == {"train loss": 0.125, "test val loss": 0.75}
+
+
+def test_the_first_measure_in_an_event_file_ends_what_is_told_of_printed_lines(beside_a_file):
     folder, writer = beside_a_file
     assert told(folder) == {}
-    writer.add_scalar("Loss/val", 0.25, 3)
+    writer.add_scalar("Loss/train", 0.25, 3)
     writer.flush()
-    assert told(folder, all_of_it=True) == {"test Loss/val": 0.25}
+    assert told(folder, all_of_it=True) == {"train Loss/train": 0.25}
     with (folder / "log/driver/console.log").open("a") as log:
         log.write("epoch 2 loss 0.125\n")
     assert told(folder, all_of_it=True) == {}, "a driver after this one knows that the file has figures"
+
+
+@pytest.mark.parametrize("tag", ["Loss/val", "image_to_text_R@1", "lr"])
+def test_a_file_of_tests_or_settings_alone_leaves_the_training_to_what_is_printed(beside_a_file, tag):
+    """open_clip writes what its evaluations come to into `results.jsonl`, and prints its training."""
+    folder, writer = beside_a_file
+    group = "test" if "val" in tag else "train"
+    writer.add_scalar(tag, 0.25, 3)
+    writer.flush()
+    assert told(folder) == {f"{group} {tag}": 0.25}, "it may have more yet"
+    assert told(folder, all_of_it=True) == {"train loss": 0.5}
+    with (folder / "log/driver/console.log").open("a") as log:
+        log.write("epoch 2 loss 0.125\nepoch 2 val loss 0.75\n")
+    tested = {} if group == "test" else {"test val loss": 0.75}
+    assert told(folder, all_of_it=True) == {"train loss": 0.125} | tested
 
 
 def test_a_curve_is_what_a_client_sends_or_what_a_file_has_and_never_points_of_both(tmp_path):

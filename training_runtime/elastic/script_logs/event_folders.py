@@ -16,6 +16,7 @@ from pathlib import Path
 from training_runtime.elastic.script_logs import event_files, scalar_tables, wandb_logs
 from training_runtime.elastic.script_logs.event_files import Chunk, Medium
 from training_runtime.elastic.script_logs.pieces import read_piece
+from training_runtime.elastic.script_logs.printed_pairs import MEASURES, words_of
 from training_runtime.media import MOST_PATH
 from training_runtime.protocol import UNCHANGED_CODE_NS
 from training_runtime.tracking.answers import ARTIFACTS
@@ -53,7 +54,8 @@ class NewEvents:
 
 class EventFolders:
     """Follows what is below `root`. `offsets`: how far each file was read, by its path, for whoever follows after it, `headers`: which
-    header each table had, `sent`: groups and names of what is told by other ways, and `has_figures`: whether there were figures in any."""
+    header each table had, `sent`: groups and names of what is told by other ways, and `measured`: groups of which there was a usual measure
+    in any."""
 
     def __init__(
         self,
@@ -62,10 +64,10 @@ class EventFolders:
         headers: Mapping[str, str] | None = None,
         *,
         sent: Iterable[tuple[Group, str]] = (),
-        has_figures: bool = False,
+        measured: Iterable[Group] = (),
     ) -> None:
         self._root = root
-        self.offsets, self.headers, self.has_figures = dict(offsets), dict(headers or {}), has_figures
+        self.offsets, self.headers, self.measured = dict(offsets), dict(headers or {}), set[Group](measured)
         self.sent = set[tuple[str, str]](sent)
         self._of_before = frozenset(offsets)
         self._within = frozenset[str]()  # a line that is longer than what is looked at together
@@ -83,8 +85,12 @@ class EventFolders:
                 self._add_chunk(path, chunk, found)
                 if not all_of_it:
                     break
-        self.has_figures = self.has_figures or bool(found.figures)
+        self.measured |= {each.group for each in found.figures if words_of(each.name) & MEASURES}
         return found
+
+    def says(self, group: Group, name: str) -> bool:
+        """Whether they have this figure, or say themselves how well the training or a test goes."""
+        return group in self.measured or (group, name) in self._owners
 
     def _scan(self, now: float) -> None:
         begun = time.thread_time()

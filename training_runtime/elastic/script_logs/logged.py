@@ -35,20 +35,21 @@ MOST_STEPS = 2**63 - 1  # that the database can hold
 FILES_WAIT_S = 30.0  # for the first figure of files that have none yet, before what is printed counts
 MOST_HELD = 10_000  # figures that are held back meanwhile
 MOST_SENT = 5_000  # names that are known to be told by other ways than files
+_GROUPS: frozenset[Group] = frozenset(("train", "test"))
 _NUMBERS = (2, 3)  # the types of values that are numbers
 
 
 @dataclass(frozen=True)
 class _ReadPositions:
     """Up to where all was read: offsets in the file, and in event files and in logs by path; which header each table had then; sent: groups
-    and names of what was told by other ways than files; has_figures: event files had some."""
+    and names of what was told by other ways than files; measured: groups of which files had a usual measure."""
 
     offset: int = 0
     events: dict[str, int] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     printed: dict[str, int] = field(default_factory=dict)
     sent: tuple[tuple[Group, str], ...] = ()
-    has_figures: bool = False
+    measured: tuple[Group, ...] = ()
 
 
 class ScriptMetrics:
@@ -68,11 +69,12 @@ class ScriptMetrics:
         self._has_figures = False  # by `figures`
         place = self._recall()
         self._offset = place.offset
-        self._events = EventFolders(result_dir, place.events, place.headers, sent=place.sent, has_figures=place.has_figures)
+        self._events = EventFolders(result_dir, place.events, place.headers, sent=place.sent, measured=place.measured)
         self._media = MediaList(result_dir)
         self._printed, self._printed_until = PrintedFigures(result_dir, place.printed), place.printed
         self._held: list[Figure] = []
         self._held_since = float("-inf")
+        self._waited: frozenset[Group] = frozenset()  # groups of which something printed was told
         self._measured = self._place.with_name(MEASURED).exists()  # a driver after the first knows before the script has come so far
 
     @property
@@ -133,7 +135,7 @@ class ScriptMetrics:
                 "headers": self._events.headers,
                 "sent": sorted(self._events.sent.copy()),  # `figures` adds to it meanwhile
             }
-            beside.write_text(json.dumps({**kept, "has_figures": self._events.has_figures}))
+            beside.write_text(json.dumps({**kept, "measured": sorted(self._events.measured)}))
             beside.replace(self._place)
 
     def _recall(self) -> _ReadPositions:
@@ -142,8 +144,8 @@ class ScriptMetrics:
             events = _offsets(kept["events"])
             headers = {str(path): str(header) for path, header in kept.get("headers", {}).items()}
             sent = tuple((_group(label), str(name)) for label, name in kept.get("sent", ()))
-            has_figures = bool(kept.get("has_figures", events))
-            return _ReadPositions(max(0, int(kept[FILE_NAME])), events, headers, _offsets(kept.get("printed", {})), sent, has_figures)
+            measured = tuple(_group(label) for label in kept.get("measured", ("train", "test") if kept.get("has_figures", events) else ()))
+            return _ReadPositions(max(0, int(kept[FILE_NAME])), events, headers, _offsets(kept.get("printed", {})), sent, measured)
         return _ReadPositions()
 
     def _take_events(self, *, all_of_it: bool) -> bool:
@@ -167,18 +169,21 @@ class ScriptMetrics:
         return found or progress is not None
 
     def _that_count(self, printed: list[Figure], *, all_of_it: bool) -> list[Figure]:
-        """Those of what is printed that can be told: none where something else has figures. Event files and tables that have none yet are
-        waited for, and for ever have none where a script writes pictures or settings there."""
-        if self._offset or self._events.has_figures or self._has_figures:
+        """Those of what is printed that can be told: none where the script sends figures, and none of the training or of a test where files
+        measure that. Files that do not yet are waited for, once, and for ever do not where a script writes pictures or settings there."""
+        if self._offset or self._has_figures:
             self._held, self._printed_until = [], dict(self._printed.offsets)
             return []
         if not self._held and printed:
             self._held_since = self._looked
-        self._held += printed
+        self._held = [each for each in (*self._held, *printed) if not self._events.says(each.group, each.name)]
         waits = self._events.offsets and self._looked < self._held_since + FILES_WAIT_S and len(self._held) < MOST_HELD
-        if self._held and waits and not all_of_it:
-            return []
-        told, self._held, self._printed_until = self._held, [], dict(self._printed.offsets)
+        waited_for = frozenset[Group]() if all_of_it or not waits else _GROUPS - self._waited
+        told = [each for each in self._held if each.group not in waited_for]
+        self._held = [each for each in self._held if each.group in waited_for]
+        self._waited |= {each.group for each in told}
+        if not self._held:
+            self._printed_until = dict(self._printed.offsets)
         return told
 
     def _tell_of(self, figures: list[Figure]) -> bool:

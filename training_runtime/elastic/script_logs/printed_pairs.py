@@ -24,7 +24,7 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[a-z]+\d+", re.ASCII)
 _WHOLE_WORDS = re.compile(r"[a-z]+\d*", re.ASCII)
 MEASURES = frozenset(
     """loss losses acc accs accuracy prec precision recall f1 auc auroc map iou miou dice ppl perplexity bpc bpb err error mse rmse mae mape
-    r2 psnr ssim fid bleu rouge wer cer reward rewards return returns score nll kl kld elbo bce entropy likelihood top1 top5 cost
+    r2 psnr ssim fid bleu rouge wer cer reward rewards rew return returns score nll kl kld elbo bce entropy likelihood top1 top5 cost
     objective gan l1""".split()  # noqa: SIM905 - as a list it is a screen
 )
 _COMPANIONS = frozenset({"lr", "rate", "norm", "gnorm", "mfu", "temperature", "epsilon", "beta"})
