@@ -23,7 +23,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f'\"`]")
 _WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d)\(\s?\[?([^\s,()\]]{1,40})[^()]{0,120}(?:\([^()]{0,80}\)[^()]{0,80})?\)")
 _COMPLAINT = re.compile(r"\s*(?:[\w.]*(?:Error|Exception|Warning)\b\s?:|\[?[WEF]\d{4} \d\d:\d\d:\d\d\.\d)")
 _PLACE = re.compile(r"\A\s*\[?I\d{4} \d\d:\d\d:\d\d\.\d+ +[^\]]{1,200}\]")  # in the code, as glog and absl begin a line with it
-_CLOCK = re.compile(r"\b\d{2,4}[-/]\d\d[-/]\d\d(?:[ T]|\b)|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
+_CLOCK = re.compile(r"\b\d{2,4}[-/]\d\d[-/]\d\d(?:[ T]|\b)|(?<![\d/])\d\d/\d\d(?= \d\d:\d\d:)|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
 _EPOCH = re.compile(
     r"\bepoch\b ?(?P<phase>\(\w{1,20}\))?[\s:=#\[(|]{0,8}(?P<epoch>\d{1,9})(?:\.\d+)?(?:\s{0,3}(?:/|of)\s{0,3}\d+)?[\])]?"
     r"|\btrain(?:ing)?\s?:\s?(?P<train>\d{1,9})(?=\s*\[)"
@@ -39,6 +39,16 @@ _COUNTS = [
 ]
 _COUNTS.append(re.compile(r"\bafter (?P<at>\d{1,18})(?P<of>) (?:batches|steps|iterations)\b", re.IGNORECASE))
 _SHARE = re.compile(r"(?<![\d.:/])(?P<at>\d{1,18})\s{0,4}/\s{0,4}(?P<of>\d{1,18})(?![\d.:/])(?:\s*\(\s*[\d.]+%\))?\]?")
+_BEHIND = re.compile(  # "Loss after epoch 4: 0.3"
+    r"\s(?:after|at|in|for)\s(?:(?P<what>epoch|step|iteration|batch)\s(?P<at>\d{1,18})|(?P<count>\d{1,18})\s(?P<plural>epoch|step|iteration|batche)s)(?=\s?[:=])",
+    re.IGNORECASE,
+)
+_UNNAMED = (
+    re.compile(  # a loss, of PyTorch's tutorials on recurrent nets: "1m 47s (- 25m 8s) (5000 6%) 2.8574", "5000 5% (0m 29s) 2.6379 ..."
+        rf"\A\d+m \d+s (?:\(- \d+m \d+s\) )?\((?P<step>\d{{1,18}}) \d+%\) (?P<loss>{NUMBER})\s*\Z"
+        rf"|\A(?P<first>\d{{1,18}}) \d+% \(\d+m \d+s\) (?P<behind>{NUMBER})\s"
+    )
+)
 _TRIAL = re.compile(rf"\bTrial (?P<at>\d{{1,9}}) finished with value: (?P<value>{NUMBER})")  # of Optuna
 _TRAINING = frozenset({"train", "training"})
 _COLUMN_OF_STEPS = frozenset({"epoch", "step", "iter", "iteration"})
@@ -135,14 +145,17 @@ class PrintedLines:
             return [PrintedValue(_group_said(name) or "train", name, self._step, value) for name, value in figures.items()]
         if trial := _TRIAL.search(text):
             return [PrintedValue("test", "trial value", int(trial["at"]), float(trial["value"]))]
+        if unnamed := _UNNAMED.match(text):
+            self._step = int(unnamed["step"] or unnamed["first"])
+            return [PrintedValue("train", "loss", self._step, float(unnamed["loss"] or unnamed["behind"]))]
         self._table = _Table.below(text) or self._table
         if len(text) > LONGEST_LINE or (not any(map(str.isdigit, text)) and _group_said(text) is None) or _COMPLAINT.match(text):
             return []
         if (row := self._row(text)) is not None:
             return row
-        text = _CLOCK.sub(" | ", _WRAPPED.sub(r"\1", text))
+        text = _said_first(_CLOCK.sub(" | ", _WRAPPED.sub(r"\1", text)))
         position, rest = position_of(text)
-        pairs = pairs_of(rest)
+        pairs = pairs_of(rest, is_of_training=position.epoch is not None and position.at is not None)
         if not pairs:
             self._note_heading(rest, position)
             return []
@@ -176,7 +189,7 @@ class PrintedLines:
         behind = pairs[0].at
         for pair in pairs:
             first, _, others = pair.name.partition(" ")
-            heading = (_group_said(first) if others else None) or _group_said(line[behind : pair.at]) or heading
+            heading = (_group_said(first) if others or pair.names_group else None) or _group_said(line[behind : pair.at]) or heading
             found.append(_group_said(pair.name) or (heading if pair.words & MEASURES else None) or unsaid)
             behind = pair.found.end()
         return found
@@ -279,6 +292,15 @@ def position_of(text: str) -> tuple[Position, str]:
             at, of = int(found["at"]), int(found["of"]) if found["of"] else None
             text = f"{text[: found.start()]} | {text[found.end() :]}"
     return Position(epoch, at, of, counted), text
+
+
+def _said_first(text: str) -> str:
+    """With where it is before the measure that says so itself."""
+    found = _BEHIND.search(text)
+    if found is None:
+        return text
+    what, at = found["what"] or found["plural"].removesuffix("e"), found["at"] or found["count"]
+    return f"{what} {at} | {text[: found.start()]}{text[found.end() :]}"
 
 
 def _is_after(text: str, start: int) -> bool:

@@ -13,8 +13,9 @@ from training_runtime.tracking.answers import Group
 LONGEST_NAME = 100
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NAME = r"(?<![\w@/.()-])[A-Za-z][\w@/.()-]{0,60}(?: [A-Za-z][\w@/.()-]{0,60}){0,3}"
+_ASIDE_OF_NAME = r"(?:\s?\([^()=:]{1,24}\)(?=\s{0,3}[:=]|\s))?"  # "loss (batch)"
 _PAIR = re.compile(
-    rf"(?P<name>{_NAME})\s{{0,3}}(?P<separator>[:=])?\s{{0,12}}\[?"
+    rf"(?P<name>{_NAME}{_ASIDE_OF_NAME})\s{{0,3}}(?P<separator>[:=])?\s{{0,12}}\[?"
     rf"(?P<value>{NUMBER}|[-+]?(?:nan|inf)\b)(?!\.\d|\w|:\d)"
     r"(?:\s?/\s?(?P<of>\d{1,18})(?![\w.])(?P<percent>\s?\(\s?[\d.]+\s?%\))?)?"
     rf"(?:\s?\(\s{{0,4}}(?P<mean>{NUMBER})\s?\))?",
@@ -27,6 +28,7 @@ MEASURES = frozenset(
     r2 psnr ssim fid bleu rouge wer cer reward rewards rew return returns score nll kl kld elbo bce entropy likelihood top1 top5 cost
     objective gan l1""".split()  # noqa: SIM905 - as a list it is a screen
 )
+_GROUPS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
 _COMPANIONS = frozenset({"lr", "rate", "norm", "gnorm", "mfu", "temperature", "epsilon", "beta"})
 ASIDE = frozenset(
     """time times timestamp eta elapsed sec secs second seconds ms min date data seed rank gpu mem memory size pid epoch epochs step steps
@@ -49,10 +51,24 @@ class Pair:
     @property
     def is_figure(self) -> bool:
         """A measure; where something stands between name and number, or another name is a measure, what is beside measures too."""
-        last = words_of(self.name.rsplit(" ", 1)[-1])
-        if self.words & MEASURES and (self.found["separator"] or last & MEASURES):
+        last = words_of(self.name.partition(" (")[0].rsplit(" ", 1)[-1])
+        if self.words & MEASURES and (self.found["separator"] or last & (MEASURES | _GROUPS)):
             return not self.words & {"time", "eta"}
-        return not self.words & ASIDE if self.found["separator"] else bool(last & _COMPANIONS)
+        return self.is_named_alone if self.found["separator"] else bool(last & _COMPANIONS) or self.names_group
+
+    @property
+    def names_group(self) -> bool:
+        """And no measure, as the second name in "loss train 0.5 valid 0.6"."""
+        return self.words <= _GROUPS
+
+    @property
+    def is_named_alone(self) -> bool:
+        """It may be a figure by where it stands, although its name is no measure."""
+        return bool(self.found["separator"]) and not self.words & (ASIDE - {"total"} if self.is_decimal else ASIDE)
+
+    @property
+    def is_decimal(self) -> bool:
+        return "." in self.found["value"]
 
     def value(self, group: Group) -> float:
         value, of = float(self.found["value"]), self.found["of"]
@@ -63,13 +79,17 @@ class Pair:
         return value
 
 
-def pairs_of(text: str) -> list[Pair]:
+def pairs_of(text: str, *, is_of_training: bool = False) -> list[Pair]:
     """Names with numbers behind them, where one of them at least is a measure; or the one that a sentence tells of, as in "Accuracy of the
-    network on the 10000 test images: 55 %"."""
+    network on the 10000 test images: 55 %". `is_of_training`: the line says an epoch and a batch, so that several decimal numbers with
+    names are figures in any words, as in "D_A: 0.5 G_A: 0.3"."""
     found = [Pair(" ".join(each["name"].split()), each.start(), each) for each in _PAIR.finditer(text)]
     pairs = [pair for pair in found if pair.is_figure]
     if any(pair.words & MEASURES for pair in pairs):
         return pairs
+    decimals = [pair for pair in found if pair.is_named_alone and pair.is_decimal] if is_of_training else []
+    if len(decimals) > 1:
+        return decimals
     if not found or not words_of(" ".join(text.split()[:3])) & MEASURES:
         return []
     name = " ".join(text[: found[-1].found.end("name")].split())
