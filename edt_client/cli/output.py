@@ -27,7 +27,7 @@ STATES = {"completed": "green", "running": "cyan", "failed": "red", "stopped": "
 WIDE = 200  # characters of a line where no terminal says how many it has
 # Words of metrics: of those that are not what is looked for, and that are looked at first.
 ASIDE = frozenset({"lr", "learning", "epoch", "step", "norm", "time", "runtime", "momentum", "second", "tokens"})
-FIRST = frozenset({"loss", "accuracy", "acc", "reward", "rewards", "rew", "return", "returns"})
+KINDS = ({"loss"}, {"accuracy", "acc"}, {"reward", "rewards", "rew", "return", "returns"})  # of metrics, by a word in their names
 KEPT_WHOLE = 12  # characters of a first column that is not folded: of longer ones a narrow terminal would show nothing else
 
 
@@ -98,14 +98,24 @@ def lasted(facts: RunFacts) -> str:
 
 def best(facts: RunFacts) -> str:
     """The metrics that people look at first: none that says how it is trained, of a test, of the shortest path, a loss, an accuracy or a
-    reward, of the shortest name."""
+    reward, of the shortest name; one of each of these three before a second one."""
 
     def rank(name: str) -> tuple[object, ...]:
-        words = set(re.split(r"[^a-z]+", name.lower()))
-        return not words.isdisjoint(ASIDE), name[:4] != "test", name.count("/"), words.isdisjoint(FIRST), len(name), name
+        return not _words(name).isdisjoint(ASIDE), name[:4] != "test", name.count("/"), not _kinds(name), len(name), name
 
     found = {name: value for name, value in facts.metrics.items() if value is not None}
-    return ", ".join(f"{name} {number(found[name])}" for name in sorted(found, key=rank)[:3])
+    ranked = sorted(found, key=rank)
+    firsts = {kind: name for name in reversed(ranked) for kind in _kinds(name)}
+    chosen = sorted(ranked, key=lambda name: name not in firsts.values())[:3]
+    return ", ".join(f"{name} {number(found[name])}" for name in sorted(chosen, key=rank))
+
+
+def _kinds(name: str) -> list[int]:
+    return [kind for kind, words in enumerate(KINDS) if not words.isdisjoint(_words(name))]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z]+", name.lower()))
 
 
 def with_studio(do: Callable[..., Any]) -> Callable[..., Any]:

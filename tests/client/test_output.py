@@ -125,13 +125,23 @@ def test_a_run_that_a_clock_ahead_of_ours_has_started_lasts_no_negative_time() -
 @pytest.mark.parametrize(
     ("metrics", "first"),
     [
-        (["test loss", "train accuracy", "train loss", "test error_rate"], "test loss 1, test error_rate 1, train loss 1"),
+        (["test loss", "train accuracy", "train loss", "test error_rate"], "test loss 1, test error_rate 1, train accuracy 1"),
         (["test eval_entropy", "test eval_loss", "test eval_runtime", "train loss"], "test eval_loss 1, test eval_entropy 1, train loss 1"),
         (["train entropy", "train loss", "train reward", "train reward_std"], "train loss 1, train reward 1, train reward_std 1"),
         (["train epoch", "train grad_norm", "train learning_rate", "train loss"], "train loss 1, train epoch 1, train grad_norm 1"),
         (
             ["test train/val/loss", "test val/loss", "train lr/pg0", "train train/loss"],
             "test val/loss 1, test train/val/loss 1, train train/loss 1",
+        ),
+        (
+            [
+                "train rollout/ep_len_mean",
+                "train rollout/ep_rew_mean",
+                "train train/entropy_loss",
+                "train train/loss",
+                "train train/value_loss",
+            ],
+            "train train/loss 1, train train/value_loss 1, train rollout/ep_rew_mean 1",
         ),
     ],
 )
