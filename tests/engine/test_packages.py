@@ -279,3 +279,16 @@ except RuntimeError as error:
     code = "import torch; torch.version.cuda = '13.0'\ntry:\n    import torchaudio\nexcept OSError:\n    print('raised')"
     broken = python(f"{install}\n{code}", PYTHONPATH=str(PACKAGES))
     assert broken == ("" if torch.version.cuda else "raised\n"), "with CUDA it is said what is missing"
+
+
+def test_a_folder_that_the_first_start_has_made_is_said_with_what_to_do(start, tmp_path):
+    """Only one of the run's own."""
+    folders = {"own": "os.environ['RESULT_DIR'] + '/out'", "another": repr(str(tmp_path))}
+    said = {}
+    for name, folder in folders.items():
+        run = start(f"import os\nfolder = {folder}\nos.makedirs(folder, exist_ok=True)\nos.mkdir(folder)\n", elastic=False, max_slots=1)
+        run.members(0)
+        assert run.wait() == 1
+        (said[name],) = run.events("error")
+    assert "makedirs(path, exist_ok=True)" in said["own"].message
+    assert "exist_ok" not in said["another"].message

@@ -79,6 +79,10 @@ AT_THE_TOP = (
     "{name} lies at the top of the upload, and Python looks for modules beside the script. Begin the command with python -m {as_module}, "
     "and it looks at the top"
 )
+MADE_BEFORE = (
+    "If the run was started again, its first start has made it: what a run writes stays for its later starts. Let the script mind neither "
+    "case, as os.makedirs(path, exist_ok=True) does"
+)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 # Libraries that try one mirror after another raise an error of their own that has of these only the words.
 _UNREACHABLE_WORDS = re.compile(r"name resolution|Name or service not known|Network is unreachable|No address associated with hostname")
@@ -97,6 +101,7 @@ LONGEST_TEXT = 10_000
 def after(error: BaseException) -> str:
     """Advice to append to the error's message, in sentences; empty if there is none."""
     found = _on_missing(error) if isinstance(error, ImportError) else _on_refused(error) if isinstance(error, OSError) else ""
+    found = found or _on_exists(error)
     found = found or _on_network(error) or _on_no_file(error) or _on_devices(error) or _on_no_key(error) or _on_asked_for(error)
     return f"{_full_stop(error)} {found}" if found else ""
 
@@ -159,6 +164,14 @@ def _on_refused(error: OSError) -> str:
         return DATA_IS_READ_ONLY
     own = os.environ.get("RESULT_DIR")
     return f"{WRITES_IN_ITS_FOLDER}." if own and not path.resolve().is_relative_to(Path(own).resolve()) else ""
+
+
+def _on_exists(error: BaseException) -> str:
+    """Where a run was started again, a script that makes a folder without minding that finds it."""
+    if not isinstance(error, FileExistsError) or not isinstance(error.filename, (str, bytes)) or not os.environ.get("RESULT_DIR"):
+        return ""
+    own = Path(os.fsdecode(error.filename)).resolve().is_relative_to(Path(os.environ["RESULT_DIR"]).resolve())
+    return f"{MADE_BEFORE}." if own else ""
 
 
 def _on_network(error: BaseException) -> str:

@@ -30,6 +30,11 @@ def begin_run(is_stopped: Callable[[], bool] = bool) -> None:
     _recorder = Recorder(Path(os.environ["RESULT_DIR"]))
 
 
+def is_on() -> bool:
+    """Whether trainings of this process go on by themselves."""
+    return _trainings is not None
+
+
 def begin(workers: int, *, goes_on: bool = False) -> Training | None:
     """The script begins a training by so many workers. `goes_on`: it names a checkpoint of its own. None outside of a run, and where these
     are others than those of the run: of processes that a library starts itself only the first would go on."""

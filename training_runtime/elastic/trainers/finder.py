@@ -12,6 +12,7 @@ from training_runtime.fabric.when_loaded import when_loaded
 
 _BY = {  # modules of libraries, and ours that change them
     "transformers.trainer": "of_transformers",
+    "transformers.training_args": "own_results",
     "lightning.pytorch.trainer.trainer": "of_lightning",
     "pytorch_lightning.trainer.trainer": "of_lightning",
     "ultralytics.engine.trainer": "of_ultralytics",

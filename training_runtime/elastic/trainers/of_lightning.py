@@ -7,6 +7,7 @@ part of it. Which batches that had, and where the training writes, is ours to kn
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import tempfile
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-from training_runtime.elastic.trainers import continuing, lightning_batches, lightning_places
+from training_runtime.elastic.trainers import continuing, lightning_batches, lightning_places, own_results
 from training_runtime.elastic.trainers.continuing import say
 from training_runtime.elastic.trainers.interruption import Interruption
 from training_runtime.elastic.trainers.lightning_batches import SAVED as SAVED_BATCHES
@@ -81,6 +82,19 @@ def change(module: ModuleType) -> None:
     trainer.fit = _continued(trainer.fit, module.Callback)
     trainer.save_checkpoint = _noted(trainer.save_checkpoint)
     lightning_batches.follow(module.__name__)
+    accelerators = importlib.import_module(f"{module.__name__.removesuffix('.trainer.trainer')}.accelerators")
+    accelerators.CPUAccelerator.auto_device_count = staticmethod(_all_workers(accelerators.CPUAccelerator.auto_device_count))
+
+
+def _all_workers(auto: Callable[[], int]) -> Callable[[], int]:
+    """What "auto" means on processors, as LightningCLI says where nobody has said more: what a trainer that is told nothing takes."""
+
+    @wraps(auto)
+    def count() -> int:
+        said = os.environ.get("PL_TRAINER_DEVICES", "") if "TORCHELASTIC_RUN_ID" in os.environ else ""
+        return int(said) if said.isdecimal() else auto()
+
+    return count
 
 
 def _continued(fit: Callable[..., Any], callback: type) -> Callable[..., Any]:
@@ -138,6 +152,9 @@ def _first(base: type, followed: _Followed) -> Any:
     places, batches = followed.last.places if followed.last is not None else {}, followed.batches
 
     class First(base):  # type: ignore[misc]
+        def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+            own_results.let_config_be_saved(trainer)
+
         def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
             batches.resumed = checkpoint.pop(SAVED_BATCHES, {})
 
