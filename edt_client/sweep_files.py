@@ -27,10 +27,11 @@ KNOWN = (*USUAL, AS_WORDS, "python", "python3")
 
 @dataclass(frozen=True)
 class SweepFile:
-    """`grid`: every combination is asked for, and there is no search. `arguments`: of all its runs, with a first value for each parameter
-    where the script takes words, lr=0.1. `asked`: method, metric, goal, trials and early_stop, as far as the file says them."""
+    """`begins`: the script, or -m and a module. `grid`: every combination is asked for, and there is no search. `arguments`: of all its
+    runs, with a first value for each parameter where the script takes words, lr=0.1. `asked`: method, metric, goal, trials and early_stop,
+    as far as the file says them."""
 
-    script: str
+    begins: tuple[str, ...]
     arguments: tuple[str, ...]
     parameters: dict[str, str | list[str]]
     grid: bool
@@ -76,11 +77,11 @@ def _sweep(said: Mapping[str, Any]) -> SweepFile:
         raise _Wrong("nothing differs: each parameter has one value.")
     if method == "grid" and (ranged := next((name for name, values in varied.items() if isinstance(values, str)), "")):
         raise _Wrong(f"a grid has no ranges, and {ranged} has one: list its values, or let method be bayes.")
-    script, before, behind, hyphens = _command(said)
+    begins, before, behind, hyphens = _command(said)
     words = [_word(name, values[0], hyphens) for name, values in fixed.items()]
     if not hyphens:
         words += [_word(name, values[0] if isinstance(values, list) else values.split("..")[0], hyphens) for name, values in varied.items()]
-    return SweepFile(script, (*before, *words, *behind), varied, method == "grid", str(said.get("name") or ""), _wishes(said))
+    return SweepFile(begins, (*before, *words, *behind), varied, method == "grid", str(said.get("name") or ""), _wishes(said))
 
 
 def _word(name: str, value: str, hyphens: bool) -> str:
@@ -100,21 +101,26 @@ def _wishes(said: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"trials": most, "early_stop": bool(said.get("early_terminate"))}
 
 
-def _command(said: Mapping[str, Any]) -> tuple[str, list[str], list[str], bool]:
-    """The script, the words before and behind its parameters, and whether these have hyphens before their names."""
+def _command(said: Mapping[str, Any]) -> tuple[tuple[str, ...], list[str], list[str], bool]:
+    """What it begins with, the words before and behind its parameters, and whether these have hyphens before their names."""
     script, words = said.get("program"), [str(each) for each in said.get("command") or USUAL]
+    start = words.index(PROGRAM) if PROGRAM in words else words.index(script) if script in words else -1
+    is_module = "-m" in words[:start] if start >= 0 else "-m" in words[:-1]
+    if is_module:
+        start = words.index("-m") + 1
+        script = script if words[start] == PROGRAM else words[start]
     if not isinstance(script, str) or not script:
         raise _Wrong("it names no program: say which script is run, program: train.py")
     if wrong := next((each for each in words if "${" in each and each not in KNOWN), ""):
         raise _Wrong(f"its command has {wrong}, which has no counterpart here: write ${{args}} or ${{args_no_hyphens}}.")
-    start = words.index(PROGRAM) if PROGRAM in words else words.index(script) if script in words else -1
-    if start < 0 or any(each not in KNOWN for each in words[:start]):
+    begins = ("-m", script) if is_module else (script,)
+    if start < 0 or any(each not in (*KNOWN, *begins[:-1]) for each in words[:start]):
         raise _Wrong("its command has more before the script than an interpreter: name the script first, and its type by --type.")
     rest = words[start + 1 :]
     at = next((at for at, each in enumerate(rest) if each in (ARGUMENTS, AS_WORDS)), -1)
     if at < 0:
         raise _Wrong("its command hands no parameters to the script: write ${args} where they belong.")
-    return script, rest[:at], rest[at + 1 :], rest[at] == ARGUMENTS
+    return begins, rest[:at], rest[at + 1 :], rest[at] == ARGUMENTS
 
 
 def _values(name: str, wanted: object) -> str | list[str]:

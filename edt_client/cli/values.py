@@ -42,6 +42,6 @@ def sweep_file(folder: Path, words: Sequence[str], *, grid: bool) -> SweepFile |
 
 
 def common(words: Sequence[str], varied: Sequence[str], file: SweepFile | None) -> tuple[str, ...]:
-    """The script, and the arguments that all of its runs have."""
+    """The script, or -m and a module, and the arguments that all of its runs have."""
     said = tuple(word for word in words if word not in varied)
-    return (file.script, *file.arguments, *said[1:]) if file else said
+    return (*file.begins, *file.arguments, *said[1:]) if file else said

@@ -61,7 +61,7 @@ def of(**changes: Any) -> dict[str, Any]:
 
 def test_ranges_values_and_wishes_become_those_of_a_search() -> None:
     found = sweep_files.parse(BAYES, "sweep.yaml")
-    assert (found.script, found.arguments, found.name, found.grid) == ("train.py", ("--epochs=5",), "learning rates", False)
+    assert (found.begins, found.arguments, found.name, found.grid) == (("train.py",), ("--epochs=5",), "learning rates", False)
     assert found.parameters == {
         "learning_rate": "0.0001..0.1 log",
         "batch_size": ["16", "32", "64"],
@@ -91,7 +91,15 @@ def test_the_studio_reads_each_of_them_as_it_was_meant() -> None:
 def test_a_command_says_what_stands_before_and_behind_its_parameters() -> None:
     command = ["${env}", "python3", "${program}", "fit", "${args}", "--quiet"]
     found = sweep_files.parse(yaml.safe_dump(of(command=command)), "sweep.yaml")
-    assert (found.script, found.arguments) == ("train.py", ("fit", "--quiet"))
+    assert (found.begins, found.arguments) == (("train.py",), ("fit", "--quiet"))
+
+
+@pytest.mark.parametrize("words", [["-m", "letters.train", "fit"], ["-m", "${program}", "fit"]])
+def test_a_command_may_name_a_module(words: list[str]) -> None:
+    command = ["${env}", "${interpreter}", *words, "${args}"]
+    program = "letters.train" if "${program}" in words else None
+    found = sweep_files.parse(yaml.safe_dump(of(command=command, program=program)), "sweep.yaml")
+    assert (found.begins, found.arguments) == (("-m", "letters.train"), ("fit",))
 
 
 def test_a_script_that_takes_words_has_each_parameter_as_a_word_already() -> None:
@@ -128,6 +136,7 @@ def test_a_grid_has_a_list_for_each_parameter() -> None:
         (of(run_cap="many"), "is no number of runs"),
         (of(command=["${program}", "${args_json}"]), "${args_json}, which has no counterpart"),
         (of(command=["torchrun", "${program}", "${args}"]), "its type by --type"),
+        (of(command=["torchrun", "-m", "letters.train", "${args}"]), "its type by --type"),
         (of(command=["python", "${program}"]), "hands no parameters to the script"),
     ],
 )
