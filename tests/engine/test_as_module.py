@@ -115,7 +115,7 @@ CALLS_ITSELF = """
 from letters.words import NAME
 from . import words
 assert words.NAME == NAME == "letters.words"
-print("read", open("letters/config.txt").read(), open("config.txt").read())
+print("read", open("letters/config.txt").read(), __file__)
 """
 
 
@@ -136,5 +136,5 @@ def test_the_only_folder_of_an_upload_is_found_by_its_name(
         host.apply()
         ended = host.until_run(7, lambda run, attempt=attempt: run.state == "exited" and run.attempt == attempt, deadline_s=DEADLINE_S)
         assert ended.exit_code == 0, host.console(7)
-        assert "read lr lr" in host.console(7)
+        assert f"/letters/{script}" in host.console(7).split("read lr ", 1)[1]
     assert not Path(spec.code_dir, "letters").exists()

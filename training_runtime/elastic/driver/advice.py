@@ -129,7 +129,7 @@ def _on_missing(error: ImportError) -> str:
 def _at_the_top(name: str) -> str | None:
     """Advice where the code has this module, but not beside the script, which therefore does not find it."""
     script = Path(sys.argv[0]).absolute()
-    if not (Path(f"{name}.py").is_file() or Path(name).is_dir()) or not script.is_relative_to(Path.cwd()):
+    if not (Path(f"{name}.py").is_file() or any(Path(name).glob("*.py"))) or not script.is_relative_to(Path.cwd()):
         return None
     as_module = ".".join(script.relative_to(Path.cwd()).with_suffix("").parts)
     return f"{AT_THE_TOP.format(name=name, as_module=as_module)}." if "." in as_module else None

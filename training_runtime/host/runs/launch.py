@@ -218,17 +218,17 @@ def _settle_in(launch: Launch) -> None:
 
 
 def _make_folders(launch: Launch, result: Path) -> None:
-    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp", Path(launch.work_dir).parent):
+    for folder in (launch.log_dir, result / "model", result / "checkpoint", result / "tmp"):
         Path(folder).mkdir(parents=True, exist_ok=True)
 
 
 def _fill_work_dir(launch: Launch) -> None:
     folder = Path(launch.work_dir)
-    workdir.make(Path(launch.code), folder)
+    below = folder / name_of_upload(launch.spec.module, launch.spec.argv[0])  # which the script means by the name of its package
+    below.parent.mkdir(parents=True, exist_ok=True)
+    workdir.make(Path(launch.code), below)
     for notebook in filter(None, map(notebooks.notebook_name, launch.spec.argv[:1])):
         workdir.write_script(notebook, Path(launch.code), folder)
-    if name := name_of_upload(launch.spec.module, launch.spec.argv[0]):
-        workdir.name_itself(name, folder)
     if launch.spec.data_dir:
         data_beside_code.link(Path(launch.spec.data_dir), Path(launch.code), folder)
     if text := launch.environment.get(CONFIG_JSON):

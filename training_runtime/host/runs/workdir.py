@@ -72,14 +72,6 @@ def write_script(notebook: str, code: Path, folder: Path) -> None:
     _write(text, folder / notebooks.script_name(notebook), modified_ns=UNCHANGED_CODE_NS)
 
 
-def name_itself(name: str, folder: Path) -> None:
-    """A link to the working folder in itself: its modules are found, and its files named, as in the folder above. Raises OSError."""
-    link = folder / name
-    with contextlib.suppress(FileExistsError):  # by an earlier attempt, on another machine, or the code's
-        link.symlink_to(".")
-        os.utime(link, ns=(UNCHANGED_CODE_NS, UNCHANGED_CODE_NS), follow_symlinks=False)
-
-
 def _write(text: str, path: Path, *, modified_ns: int | None = None) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
