@@ -71,6 +71,10 @@ FORMATS: dict[str, list[tuple[str, list[Point]]]] = {
         ("Epoch 1: read 10/100 files, version: 1.2", []),
         ("batch (32) epoch (10) lr (0.1)", []),
     ],
+    "a measure of so many": [
+        ("Epoch 1 loss 0.5", [("train", "loss", 1, 0.5)]),
+        ("Accuracy on test 10000 images: 55.5 %", [("test", "Accuracy on test 10000 images", 1, 55.5)]),
+    ],
 }
 
 

@@ -43,11 +43,10 @@ _BEHIND = re.compile(  # "Loss after epoch 4: 0.3"
     r"\s(?:after|at|in|for)\s(?:(?P<what>epoch|step|iteration|batch)\s(?P<at>\d{1,18})|(?P<count>\d{1,18})\s(?P<plural>epoch|step|iteration|batche)s)(?=\s?[:=])",
     re.IGNORECASE,
 )
-_UNNAMED = (
-    re.compile(  # a loss, of PyTorch's tutorials on recurrent nets: "1m 47s (- 25m 8s) (5000 6%) 2.8574", "5000 5% (0m 29s) 2.6379 ..."
-        rf"\A\d+m \d+s (?:\(- \d+m \d+s\) )?\((?P<step>\d{{1,18}}) \d+%\) (?P<loss>{NUMBER})\s*\Z"
-        rf"|\A(?P<first>\d{{1,18}}) \d+% \(\d+m \d+s\) (?P<behind>{NUMBER})\s"
-    )
+# A loss, of PyTorch's tutorials on recurrent nets: "1m 47s (- 25m 8s) (5000 6%) 2.8574", "5000 5% (0m 29s) 2.6379 Horigome / Japanese".
+_UNNAMED = re.compile(
+    rf"\A\d+m \d+s (?:\(- \d+m \d+s\) )?\((?P<step>\d{{1,18}}) \d+%\) (?P<loss>{NUMBER})\s*\Z"
+    rf"|\A(?P<first>\d{{1,18}}) \d+% \(\d+m \d+s\) (?P<behind>{NUMBER})\s"
 )
 _TRIAL = re.compile(rf"\bTrial (?P<at>\d{{1,9}}) finished with value: (?P<value>{NUMBER})")  # of Optuna
 _TRAINING = frozenset({"train", "training"})

@@ -52,9 +52,10 @@ class Pair:
     def is_figure(self) -> bool:
         """A measure; where something stands between name and number, or another name is a measure, what is beside measures too."""
         last = words_of(self.name.partition(" (")[0].rsplit(" ", 1)[-1])
-        if self.words & MEASURES and (self.found["separator"] or last & (MEASURES | _GROUPS)):
+        groups = _GROUPS if self.is_decimal else frozenset[str]()
+        if self.words & MEASURES and (self.found["separator"] or last & (MEASURES | groups)):
             return not self.words & {"time", "eta"}
-        return self.is_named_alone if self.found["separator"] else bool(last & _COMPANIONS) or self.names_group
+        return self.is_named_alone if self.found["separator"] else bool(last & _COMPANIONS) or self.words <= groups
 
     @property
     def names_group(self) -> bool:
