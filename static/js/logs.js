@@ -89,8 +89,11 @@ function tail(box, following) {
     if (fetching || document.hidden) return;
     if (cut) return location.reload();
     fetching = true;
-    if ((await fetchNews(topic)) && ended) await complete();
-    fetching = false;
+    try {
+      if ((await fetchNews(topic)) && ended) await complete();
+    } finally {
+      fetching = false;
+    }
   };
 
   /** The run has ended: take in what was written last. */
