@@ -83,7 +83,8 @@ def change(module: ModuleType) -> None:
     trainer.save_checkpoint = _noted(trainer.save_checkpoint)
     lightning_batches.follow(module.__name__)
     accelerators = importlib.import_module(f"{module.__name__.removesuffix('.trainer.trainer')}.accelerators")
-    accelerators.CPUAccelerator.auto_device_count = staticmethod(_all_workers(accelerators.CPUAccelerator.auto_device_count))
+    if auto := getattr(accelerators.CPUAccelerator, "auto_device_count", None):  # later than Lightning 1.5
+        accelerators.CPUAccelerator.auto_device_count = staticmethod(_all_workers(auto))
 
 
 def _all_workers(auto: Callable[[], int]) -> Callable[[], int]:

@@ -28,7 +28,9 @@ def are_own(path: Path, environment: Mapping[str, str]) -> bool:
 def change(module: ModuleType) -> None:
     """`transformers.training_args`. Up to its fourth release scripts look whether their `output_dir` is empty, as its examples do, unless
     they are told to overwrite, which overwrites nothing."""
-    begin = module.TrainingArguments.__post_init__
+    begin = getattr(module.TrainingArguments, "__post_init__", None)
+    if begin is None:  # of releases before the examples asked
+        return
 
     def begun(self: Any, *args: Any, **kwargs: Any) -> None:
         is_to_be_empty = getattr(self, "overwrite_output_dir", None) is False and self.output_dir
@@ -44,5 +46,9 @@ def let_config_be_saved(trainer: Any) -> None:
     come here, and see the same: the first writes when all have been here."""
     saving = [each for each in trainer.callbacks if any(kind.__name__ == "SaveConfigCallback" for kind in type(each).__mro__)]
     for each in saving:
-        if not each.overwrite and (folder := trainer.log_dir) and are_own(Path(folder, each.config_filename), os.environ):
+        if (
+            getattr(each, "overwrite", None) is False
+            and (folder := trainer.log_dir)
+            and are_own(Path(folder, each.config_filename), os.environ)
+        ):
             each.overwrite = True
