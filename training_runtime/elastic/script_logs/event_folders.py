@@ -85,7 +85,7 @@ class EventFolders:
                 self._add_chunk(path, chunk, found)
                 if not all_of_it:
                     break
-        self.measured |= {each.group for each in found.figures if words_of(each.name) & MEASURES}
+        self.measured |= {group for group, name in {(each.group, each.name) for each in found.figures} if words_of(name) & MEASURES}
         return found
 
     def says(self, group: Group, name: str) -> bool:
