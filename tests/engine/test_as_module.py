@@ -111,6 +111,14 @@ def test_a_script_in_a_folder_that_imports_from_the_top_is_told_to_begin_as_a_mo
     assert "python -m letters.train" in error.message
 
 
+def test_a_module_that_imports_what_lies_beside_it_is_told_to_begin_as_a_script(start, code):
+    (code / "letters" / "train.py").write_text("import words\n")
+    run = ended(start(code, script="letters/train.py", module="letters.train", elastic=False, max_slots=1), code=1)
+    (error,) = run.events("error")
+    assert "No module named 'words'. words lies beside the script, and python -m looks for modules at the top" in error.message
+    assert "Begin the command with letters/train.py" in error.message
+
+
 CALLS_ITSELF = """
 from letters.words import NAME
 from . import words

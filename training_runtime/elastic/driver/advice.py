@@ -79,6 +79,10 @@ AT_THE_TOP = (
     "{name} lies at the top of the upload, and Python looks for modules beside the script. Begin the command with python -m {as_module}, "
     "and it looks at the top"
 )
+BESIDE_THE_MODULE = (
+    "{name} lies beside the script, and python -m looks for modules at the top of the upload. Begin the command with {script}, and Python "
+    "looks beside it"
+)
 MADE_BEFORE = (
     "If the run was started again, its first start has made it: what a run writes stays for its later starts. Let the script mind neither "
     "case, as os.makedirs(path, exist_ok=True) does"
@@ -119,20 +123,29 @@ def _on_missing(error: ImportError) -> str:
     package = DISTRIBUTIONS.get(top, top)
     if below and _is_there(top):
         return f"The package {top} is installed, in a version that has no {error.name}."
-    if (named := _at_the_top(top)) is not None:
+    if named := _at_the_top(top) or _beside_the_module(top):
         return named
     if top in OFFERED:
         return f"{_add(package)}, or ask an administrator for make packages, which adds it for everybody."
     return f"{_add(package)}. If {top} is a file of your own, it is missing in the upload."
 
 
-def _at_the_top(name: str) -> str | None:
+def _at_the_top(name: str) -> str:
     """Advice where the code has this module, but not beside the script, which therefore does not find it."""
     script = Path(sys.argv[0]).absolute()
     if not (Path(f"{name}.py").is_file() or any(Path(name).glob("*.py"))) or not script.is_relative_to(Path.cwd()):
-        return None
+        return ""
     as_module = ".".join(script.relative_to(Path.cwd()).with_suffix("").parts)
-    return f"{AT_THE_TOP.format(name=name, as_module=as_module)}." if "." in as_module else None
+    return f"{AT_THE_TOP.format(name=name, as_module=as_module)}." if "." in as_module else ""
+
+
+def _beside_the_module(name: str) -> str:
+    """Advice where it lies beside a script that was begun as a module, which looks at the top."""
+    script = Path(sys.argv[0]).absolute()
+    is_there = (script.parent / f"{name}.py").is_file() and str(script.parent) not in sys.path
+    if not is_there or not script.is_relative_to(Path.cwd()):
+        return ""
+    return f"{BESIDE_THE_MODULE.format(name=name, script=script.relative_to(Path.cwd()))}."
 
 
 def _on_asked_for(error: BaseException) -> str:
